@@ -5,6 +5,8 @@ Rules of this file:
 - The steps of a round are numbered. A delete reaches the rows of earlier steps only; the rows of
   the table are earlier than all steps.
 - All work is done by columns.
+- Bounds and partitions exclude a file only if it certainly has no key. ``may_be_in`` decides that
+  for files and manifests of every format.
 
 Source:
     Iceberg specification, "Equality Delete Files".
@@ -15,7 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,9 +46,7 @@ class DeletedKeys:
         steps = np.concatenate([np.full(len(part[0]), step, np.int64) for step, part in parts])
         self._values = [column.unique() for column in columns]
         self._levels: list[Steps] = []
-        self._ordered: dict[int, _Ordered] = {}
-        self._transformed: dict[tuple[int, str], frozenset[Any] | None] = {}
-        self._sorted: dict[tuple[int, str], list[Any]] = {}
+        self._ordered: dict[tuple[int, str], Sequence[Any] | None] = {}
         codes = _codes(columns[0], self._values[0])
         size = len(self._values[0])
         for column, values in zip(columns[1:], self._values[1:], strict=True):
@@ -80,71 +80,76 @@ class DeletedKeys:
         """Return the last step of any key."""
         return int(self._last.max(initial=NEVER))
 
-    def has_null(self, at: int) -> bool:
-        """Return whether a key has null in a column."""
-        return int(self._values[at].null_count) > 0
-
-    def has_between(self, at: int, low: Any, high: Any) -> bool:
-        """Return whether a key has a value within bounds in a column.
+    def may_be_in(self, at: int, known: KnownValues, result: KeyResult | None = None) -> bool:
+        """Return whether a key may be in a file, or a manifest, by one column: yes unless excluded.
 
         Args:
             at: place of the column.
-            low: in Iceberg's internal form.
-            high: as ``low``.
+            known: of the values there, or of the results of a partition transform over them.
+            result: of that transform; None for the values themselves.
         """
-        if at not in self._ordered:
-            self._ordered[at] = _Ordered(self._values[at])
-        ordered = self._ordered[at]
-        first: int = bisect_left(ordered, low)
-        is_within: bool = first < len(ordered) and ordered[first] <= high
+        if known.may_be_null and self._values[at].null_count:
+            return True
+        if known.is_null:
+            return False
+        if known.low is None or known.high is None:
+            return True
+        ordered = self._in_order(at, result)
+        if ordered is None:
+            return True
+        first: int = bisect_left(ordered, known.low)
+        is_within: bool = first < len(ordered) and ordered[first] <= known.high
         return is_within
 
-    def transformed(
-        self, at: int, name: str, transform: Callable[[Any], Any]
-    ) -> frozenset[Any] | None:
-        """Return the results of a partition transform over a column; None for too many keys.
+    def _in_order(self, at: int, result: KeyResult | None) -> Sequence[Any] | None:
+        """The values of a column, or what a transform returns for them; None if it is not known."""
+        name = "" if result is None else result.name
+        if (at, name) not in self._ordered:
+            values = self._values[at].drop_null()
+            ordered: Sequence[Any] | None = None
+            if result is None:
+                ordered = _Ordered(values)
+            elif len(values) <= _TRANSFORMED_MAX:
+                keys = internal(values).to_pylist()
+                results = set(map(result.of, keys))
+                ordered = None if None in results else sorted(results)
+            self._ordered[at, name] = ordered
+        return self._ordered[at, name]
 
-        Args:
-            at: place of the column.
-            name: of the transform.
-            transform: takes and returns values in Iceberg's internal form.
-        """
-        if (at, name) not in self._transformed:
-            values = self._values[at]
-            self._transformed[at, name] = (
-                None
-                if len(values) > _TRANSFORMED_MAX
-                else frozenset(map(transform, internal(values).to_pylist()))
-            )
-        return self._transformed[at, name]
 
-    def may_be_between(
-        self, at: int, name: str, transform: Callable[[Any], Any], low: Any, high: Any
-    ) -> bool:
-        """Return whether a result of a partition transform may be within bounds.
+class KnownValues(NamedTuple):
+    """What is known of the values of one column in a file, or in the files of a manifest.
 
-        Args:
-            at: place of the column.
-            name: of the transform.
-            transform: as for ``transformed``.
-            low: in Iceberg's internal form.
-            high: as ``low``.
-        """
-        results = self.transformed(at, name, transform)
-        if results is None:
-            return True
-        if (at, name) not in self._sorted:
-            self._sorted[at, name] = sorted(value for value in results if value is not None)
-        ordered = self._sorted[at, name]
-        first = bisect_left(ordered, low)
-        return first < len(ordered) and bool(ordered[first] <= high)
+    Attributes:
+        low: no value is less, in Iceberg's internal form; None where that is not known.
+        high: no value is greater; None where that is not known.
+        may_be_null: whether a value may be null.
+        is_null: whether all values are null.
+    """
+
+    low: Any = None
+    high: Any = None
+    may_be_null: bool = True
+    is_null: bool = False
+
+
+class KeyResult(NamedTuple):
+    """A partition transform.
+
+    Attributes:
+        name: with its parameters.
+        of: returns the result for a value in Iceberg's internal form; None where writers differ.
+    """
+
+    name: str
+    of: Callable[[Any], Any]
 
 
 class _Ordered(Sequence[Any]):
-    """The values of a column, sorted, without null; a value is made when it is asked for."""
+    """Values without null, sorted; a value is made when it is asked for."""
 
     def __init__(self, values: pa.Array) -> None:
-        plain = internal(values.drop_null())
+        plain = internal(values)
         self._values = plain.take(pc.sort_indices(plain))
 
     def __len__(self) -> int:

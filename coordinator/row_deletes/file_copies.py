@@ -60,6 +60,7 @@ class FileCopies:
     created: list[str] = field(default_factory=list)
     copies: dict[str, FileCopy] = field(default_factory=dict)
     bytes_read: int = 0
+    _has_deleted: dict[str, bool] = field(default_factory=dict)
 
     def of(self, sources: Sequence[SourceFile]) -> dict[str, FileCopy]:
         """Return what replaces the sources with rows that the round deletes, by their path.
@@ -87,12 +88,13 @@ class FileCopies:
         self.deletes.budget.check_time()
         check = self.deletes.budget.check_time
 
-        def has_deleted(source: SourceFile, file: Any, rows: RowFilter) -> tuple[str, bool]:
-            return source.path, has_deleted_rows(file, rows, check)
+        def search(source: SourceFile, file: Any, rows: RowFilter) -> None:
+            self._has_deleted[source.path] = has_deleted_rows(file, rows, check)
 
-        read = [s for s in sources if s.path not in self.copies and self.deletes.rows_of(s).keys]
-        is_changed = dict(self.deletes.each(read, has_deleted))
-        return [s for s in sources if s.path in self.copies or is_changed.get(s.path)]
+        known = self._has_deleted
+        read = [s for s in sources if s.path not in known and self.deletes.rows_of(s).keys]
+        self.deletes.each(read, search)
+        return [s for s in sources if known.get(s.path)]
 
     def _copy(self, source: SourceFile) -> FileCopy:
         copy = self.copies.get(source.path)

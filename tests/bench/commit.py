@@ -134,7 +134,7 @@ def long_history(plain: CatalogGateway, snapshots: int, files: int) -> None:
     for offset in range(3):
         _commit(committer, _round(table, snapshots + offset, files))
         held = committer._memories[name].held_files
-        held.since_ms, held._foreign_ms = 0, 0
+        held.own.since_ms, held._foreign_ms = 0, 0
     cpu_ms, wall_ms = [], []
     for offset in range(3, 18):
         commit = _round(table, snapshots + offset, files)

@@ -88,7 +88,7 @@ def known_table(gateway: CatalogGateway, name: str = "t") -> tuple[TableHarness,
 def table_known_for_long(gateway: CatalogGateway) -> tuple[TableHarness, Committer]:
     """A table that the coordinator knows since more than a minute, and commits to alone."""
     harness, committer = known_table(gateway)
-    committer._memories[harness.table.name()].held_files.since_ms = 0
+    committer._memories[harness.table.name()].held_files.own.since_ms = 0
     commit(committer, harness, 3)
     return harness, committer
 
@@ -104,7 +104,7 @@ def test_a_commit_of_a_known_table(gateway: CatalogGateway) -> None:
         assert (calls[REQUEST], calls[WRITTEN]) == (requests, files)
         assert {name: calls[name] for name in REPEATED if calls[name]} == {}
         assert calls[ALL] <= CALLS_MAX
-        committer._memories[harness.table.name()].held_files.since_ms = 0
+        committer._memories[harness.table.name()].held_files.own.since_ms = 0
 
 
 @pytest.mark.parametrize("version", ["2", "3"])
@@ -181,7 +181,7 @@ def test_snapshots_are_made_for_branches_and_tags_only(
     gateway = open_catalog("iceberg", memory_catalog.properties)
     for snapshots in (5, 300):
         harness, committer = known_table(gateway, f"t{snapshots}")
-        committer._memories[harness.table.name()].held_files.since_ms = 0
+        committer._memories[harness.table.name()].held_files.own.since_ms = 0
         key = ("db", f"t{snapshots}")
         metadata = memory_catalog.catalog.tables[key]
         first = metadata.snapshots[0]
@@ -233,7 +233,7 @@ def test_a_commit_does_not_follow_the_history(
         for offset in range(1, 4):
             commit(committer, harness, offset)
             held = committer._memories[harness.table.name()].held_files
-            held.since_ms = held._foreign_ms = 0  # long ago
+            held.own.since_ms = held._foreign_ms = 0  # long ago
         parsed_bytes.clear()
         gc.collect()  # clients of other tests are not closed while calls are counted
         made[snapshots] = commit(committer, harness, 4), list(parsed_bytes)

@@ -6,9 +6,11 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from uuid import uuid4
 
 import pytest
+from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import (
     AssertTableUUID,
@@ -32,6 +34,8 @@ from tests.support.table_harness import (
     stale_numbers,
 )
 from tests.support.tables import QuickClock, announced, made_up_file, reference, table_commit
+
+REFUSED = "catalog_refused"
 
 
 @pytest.mark.parametrize("catalog_properties", ["sqlite", "rest", "postgres", "s3"], indirect=True)
@@ -215,10 +219,55 @@ def test_the_valid_through_time_never_decreases(harness: TableHarness) -> None:
     assert texts == [s and f"1970-01-01T00:00:{s}.000Z" for s in seconds]
 
 
+class _OlderServer(Racing):
+    """A catalog that refuses a stale sequence number with 400, as servers of Iceberg 1.10 do."""
+
+    def commit(self, *change: object, **options: object) -> Table:
+        """Refuse the change if the table has moved meanwhile."""
+        while self._others:
+            outcome = self._others.pop(0)()
+            assert isinstance(outcome, TableCommitted), outcome
+            if not self._others:
+                raise CommitRefused("Cannot add snapshot with sequence number", code=REFUSED)
+        return super().commit(*change, **options)
+
+
+def test_a_refusal_after_a_commit_to_another_branch_is_a_conflict(harness: TableHarness) -> None:
+    """The table has moved, so the refusal says nothing about the next attempt."""
+    branch = {"iceberg__tables__default_commit_branch": "other"}
+    other = TableHarness(harness.catalog, harness.table, "d")
+    commits = [other.round(offset) for offset in range(2)]
+    others = [partial(other.committer(settings=branch).commit, commit) for commit in commits]
+    racing = TableHarness(_OlderServer(harness.catalog, others), harness.table)
+    outcome = racing.committer().commit(harness.round(0))
+    assert isinstance(outcome, TableCommitted), outcome
+    assert outcome.files == 1
+
+
+def test_a_refusal_of_an_unchanged_table_fails_it(harness: TableHarness) -> None:
+    """And it is not repeated."""
+    refusing = _Refusing(harness.catalog, [])
+    outcome = TableHarness(refusing, harness.table).committer().commit(harness.round(0))
+    assert isinstance(outcome, TableFailed)
+    assert (outcome.code, outcome.is_retriable) == (REFUSED, False)
+    assert refusing.count == 1
+
+
+class _Refusing(Racing):
+    """A catalog that refuses each commit."""
+
+    count = 0
+
+    def commit(self, *_: object, **__: object) -> Table:
+        """Refuse."""
+        self.count += 1
+        raise CommitRefused("no", code=REFUSED)
+
+
 def test_a_file_outside_the_table_is_refused(harness: TableHarness) -> None:
     """Control events cannot add files from outside the location of the table."""
     for path in (f"{harness.table.location()}/../other/x.parquet", "s3://other/x.parquet"):
-        file = made_up_file(harness.table, file_path=path)
+        file = replace(made_up_file(harness.table), file_path=path)
         commit = table_commit([announced(reference(harness.table), [file], offset=0)])
         outcome = harness.committer().commit(commit)
         assert isinstance(outcome, TableFailed)

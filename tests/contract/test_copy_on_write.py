@@ -14,20 +14,22 @@ import pytest
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import IdentityTransform, TruncateTransform, VoidTransform
 from pyiceberg.types import DateType, LongType, TimestampType
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from control_schemas.events import FileContent
+from control_schemas.events import PartitionField as EventPartition
 from coordinator.kernel.effects import TableFailed
 from coordinator.maintenance.snapshot_expiry import BATCH
 from tests.support.table_harness import EXPIRING
-from tests.support.tables import announced, reference, table_commit
+from tests.support.tables import announced, reference, table_commit, written_file
 from tests.support.upserts import (
     COPIES_NOT_USED,
     LineageUpserts,
     SlowClock,
     Upserts,
+    VectorUpserts,
     committed,
     counted,
     delete_file,
@@ -96,6 +98,40 @@ def test_a_key_moves_to_another_partition(
     folders = {path.split("/data/")[1].split("/")[0] for path in live_paths(t.reloaded())}
     assert folders
     t.catalog.close()
+
+
+@pytest.mark.parametrize("tables", [*VERSIONS, pytest.param(VectorUpserts, id="vectors")])
+def test_old_rows_are_found_behind_a_dropped_partition_field(
+    sql_catalog_properties: dict[str, str], tables: type[Upserts]
+) -> None:
+    """A table of format version 1 keeps the field without values; so it is after an upgrade."""
+    spec = PartitionSpec(
+        PartitionField(1, 1000, VoidTransform(), "id_dropped"),
+        PartitionField(2, 1001, IdentityTransform(), "region"),
+    )
+    catalog = open_catalog("iceberg", sql_catalog_properties)
+    t = tables(catalog, spec)
+    committer = t.committer()
+    for value in (1, 2):
+        committed(committer.commit(t.round(([row(1, value), row(7, value, "us")], []))))
+    t.check()
+    catalog.close()
+
+
+def test_the_least_key_is_found_behind_a_truncated_partition(
+    sql_catalog_properties: dict[str, str],
+) -> None:
+    """The truncated value of the least number exceeds its type; in Java it is the largest."""
+    spec = PartitionSpec(PartitionField(1, 1000, TruncateTransform(100), "id_trunc"))
+    catalog = open_catalog("iceberg", sql_catalog_properties)
+    t = Upserts(catalog, spec)
+    in_java = (EventPartition(1000, "id_trunc", "int", 2147483596),)
+    t.data_files = lambda rows: [written_file(t.reloaded(), rows, partition=in_java)]
+    committer = t.committer()
+    for value in (1, 2):
+        committed(committer.commit(t.round(([row(-(2**31), value)], []))))
+    t.check()
+    catalog.close()
 
 
 def test_old_files_keep_their_schema(copies: Upserts) -> None:

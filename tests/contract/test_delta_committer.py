@@ -13,12 +13,13 @@ from deltalake import write_deltalake
 from connect import failpoints
 from connect.errors import CommitConflict, CommitStateUnknown
 from connect.gateways.delta.delta_model import DeltaStore, DeltaVersion
-from coordinator.commit.table_logs.delta_files import delta_file
+from coordinator.commit.table_logs.delta_files import delta_file, held_before
 from coordinator.commit.table_logs.log_committer import LogCommitter
 from coordinator.control_log_check import ControlLogCheck
 from coordinator.kernel.effects import (
     CommitOutcome,
     CoordinatorFenced,
+    TableCommit,
     TableCommitted,
     TableFailed,
 )
@@ -37,6 +38,7 @@ def rig(tmp_path: Path) -> DeltaRig:
 
 def committer(rig: DeltaRig, store: DeltaStore | None = None, **more: Any) -> LogCommitter:
     """A coordinator's committer, as after its start."""
+    more.setdefault("prove", held_before)
     return LogCommitter(store or rig.store(), delta_file, rig.config, QuickClock(), **more)
 
 
@@ -88,6 +90,41 @@ class _FaultyVersion:
         if fault == "conflict after":
             raise CommitConflict("the version exists")
         return version
+
+
+def again(commit: TableCommit, offset: int) -> TableCommit:
+    """The same announcement at a later control offset."""
+    return table_commit([replace(commit.announcements[0], offset=offset)])
+
+
+def test_a_repetition_after_a_compaction_is_left_out(rig: DeltaRig) -> None:
+    """By the memory of the process, and after a restart by the log, also after a vacuum."""
+    first, second = rig.timed_round(0), rig.timed_round(1)
+    worker = committer(rig)
+    committed(worker.commit(first))
+    committed(worker.commit(second))
+    rig.now().optimize.compact()
+    for offset, each in enumerate((worker, committer(rig)), 5):
+        assert committed(each.commit(again(first, offset))).snapshot_id is None
+    rig.now().vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert committed(committer(rig).commit(again(first, 7))).snapshot_id is None
+    assert rig.ids() == [0, 1, 2, 3]
+
+
+def test_what_the_log_cannot_prove_is_refused(rig: DeltaRig) -> None:
+    """A file whose time the log does not reach, and one that is not in the store."""
+    first = rig.timed_round(0)
+    committed(committer(rig).commit(first))
+    rig.now().create_checkpoint()
+    for version in (0, 1):
+        Path(rig.location.removeprefix("file://"), f"_delta_log/{version:020}.json").unlink()
+    outcome = failed(committer(rig).commit(again(first, 5)))
+    assert (outcome.code, outcome.is_retriable) == ("file_history_expired", False)
+    other = DeltaRig(str(Path(rig.location.removeprefix("file://")).parent / "other"))
+    lost = other.round(0)
+    Path(lost.announcements[0].event.payload.data_files[0].file_path[7:]).unlink()
+    outcome = failed(committer(other).commit(lost))
+    assert (outcome.code, outcome.is_retriable) == ("announced_file_missing", False)
 
 
 def test_a_round_is_one_version_with_floor_and_vtts(rig: DeltaRig) -> None:

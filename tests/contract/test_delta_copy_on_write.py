@@ -23,7 +23,7 @@ from coordinator.kernel.effects import TableCommitted, TableFailed
 from tests.support.delta_tables import delta_duckdb
 from tests.support.simulated_kill import killed_at
 from tests.support.tables import table_commit
-from tests.support.upserts import DeltaUpserts, Row, committed, counted, row
+from tests.support.upserts import DeltaUpserts, Row, SlowClock, committed, counted, row
 
 SEEDS = int(os.environ.get("COPY_ON_WRITE_SEEDS", "2"))
 REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
@@ -242,6 +242,53 @@ def test_a_repeated_announcement_deletes_no_newer_row(upserts: DeltaUpserts) -> 
     assert isinstance(outcome, TableFailed)
     assert (outcome.code, outcome.is_retriable) == ("announced_file_missing", False)
     t.check()
+
+
+def test_a_repeated_announcement_deletes_no_file_of_the_table(upserts: DeltaUpserts) -> None:
+    """Also together with new files, and by a coordinator that has not committed the file."""
+    t = upserts
+    first = t.round(([row(1, 10)], []))
+    committed(t.log_committer().commit(first))
+    envelope = first.announcements[0]
+    data_only = replace(envelope.event.payload, delete_files=())
+    event = replace(envelope.event, payload=data_only)
+    for _ in range(2):
+        new = t.round(([row(t.offset + 5, 20)], []))
+        repeated = replace(envelope, event=event, offset=t.offset)
+        t.offset += 1
+        committed(t.log_committer().commit(table_commit([*new.announcements, repeated])))
+        t.check()
+
+
+def test_a_round_that_needs_more_time_is_committed_in_later_rounds(
+    upserts: DeltaUpserts,
+) -> None:
+    """Finished copies are kept; what is announced meanwhile is committed after them."""
+    t = upserts
+    worker = t.log_committer()
+    for number in range(8):
+        committed(worker.commit(t.round(([row(number, 1), row(number + 100, 1)], []))))
+    t.clock = SlowClock()
+    t.clock.step_ms = 2_000
+    worker = t.log_committer()
+    worker._clock = t.clock
+    before = parquet_files(t)
+    first = t.round(([row(number, 2) for number in range(8)], []))
+    outcome = worker.commit(first)
+    assert isinstance(outcome, TableFailed)
+    assert (outcome.code, outcome.is_retriable) == ("copy_on_write_time", True)
+    copies = parquet_files(t) - before
+    assert len(copies) > 2
+    more = t.round(([row(3, 3)], [row(4, 0)]))
+    both = table_commit([*first.announcements, *more.announcements])
+    outcomes = [worker.commit(both) for _ in range(6)]
+    assert {o.code for o in outcomes if isinstance(o, TableFailed)} <= {"copy_on_write_time"}
+    done = next(o for o in outcomes if isinstance(o, TableCommitted))
+    assert (done.files, done.records) == (4, 9)
+    t.check()
+    assert len((parquet_files(t) - before) & copies) >= 2
+    replaced = parquet_files(t) - before - set(listed_files(t))
+    assert len(replaced) == 1  # the new file of the first part, by the second
 
 
 def test_limits_fail_the_table(tmp_path: Path) -> None:

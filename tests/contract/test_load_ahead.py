@@ -122,7 +122,7 @@ class Rounds:
         for _ in range(3):
             assert isinstance(self.commit(), TableCommitted)
             held = self.memory.held_files
-            held.since_ms, held._foreign_ms = 0, -1  # long ago
+            held.own.since_ms, held._foreign_ms = 0, -1  # long ago
 
     @property
     def memory(self) -> Any:
@@ -369,7 +369,7 @@ def test_an_old_load_is_not_used(sqlite: Noted) -> None:
 def test_the_first_minute(sqlite: Noted) -> None:
     """With its history a table is loaded ahead only if every change of it is a conflict."""
     rounds = Rounds(sqlite)
-    rounds.memory.held_files.since_ms = rounds.committer.clock.now_ms()
+    rounds.memory.held_files.own.since_ms = rounds.committer.clock.now_ms()
     sqlite.taken()
     rounds.load_ahead()
     assert isinstance(rounds.commit(), TableCommitted)
@@ -385,7 +385,7 @@ def test_the_first_minute_with_rest(tmp_path: Path) -> None:
     server.start()
     catalog = Noted(server.properties)
     rounds = Rounds(catalog)
-    rounds.memory.held_files.since_ms = rounds.committer.clock.now_ms()
+    rounds.memory.held_files.own.since_ms = rounds.committer.clock.now_ms()
     catalog.taken()
     rounds.load_ahead()
     assert catalog.taken() == []

@@ -51,7 +51,7 @@ def veteran(harness: TableHarness, **more: Any) -> Committer:
     """A committer that made its first commit long before the files of its next one were written."""
     committer = harness.committer(**more)
     commit(committer, harness, 0)
-    committer._memories[harness.table.name()].held_files.since_ms = 0
+    committer._memories[harness.table.name()].held_files.own.since_ms = 0
     return committer
 
 
@@ -153,7 +153,7 @@ def test_a_file_that_was_announced_long_ago_is_found(noted: TableHarness) -> Non
     for offset in range(1, 5):
         commit(committer, noted, offset)
     held = committer._memories[noted.table.name()].held_files
-    held.since_ms, held._foreign_ms = SystemClock().now_ms() - 70_000, 0
+    held.own.since_ms, held._foreign_ms = SystemClock().now_ms() - 70_000, 0
     assert loads_of(noted, committer, 5, files=[*old, *noted.files(1)]) == [False, True]
     paths = paths_of(noted.reloaded())
     assert len(paths) == len(set(paths)) == 7

@@ -241,6 +241,22 @@ def test_a_start_lists_the_log_from_its_checkpoint(rig: ParquetRig) -> None:
     assert failed(rig.committer().commit(rig.round(9))).code == "log_lost"
 
 
+def test_a_repetition_after_a_compaction_adds_no_rows(rig: ParquetRig) -> None:
+    """By the memory of the process; after a restart the file is neither staged nor published."""
+    worker, commit = rig.committer(), rig.round(1)
+    committed(worker.commit(commit))
+    [path] = rig.folder.glob("*.parquet")
+    path.rename(rig.folder / "compacted.parquet")
+    for offset, each in ((5, worker), (6, rig.committer())):
+        repeated = table_commit([replace(commit.announcements[0], offset=offset)])
+        outcome = each.commit(repeated)
+        if each is worker:
+            assert committed(outcome).snapshot_id is None
+        else:
+            assert failed(outcome).code == "file_missing"
+    assert [p.name for p in rig.folder.glob("*.parquet")] == ["compacted.parquet"]
+
+
 def test_a_missing_file_stops_the_commit_before_and_after(rig: ParquetRig) -> None:
     """No commit refers to a file that is not there; an operator gives up one that was deleted."""
     commit = rig.round(1)

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from uuid import uuid4
+from uuid import UUID, uuid4
 
+import pyarrow as pa
 import pytest
-from pyiceberg.table.update import SetPropertiesUpdate
+from pyiceberg.table.update import (
+    RemoveSnapshotsUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+)
 
+from connect.clock import SystemClock
 from control_schemas.events import ContentFile
 from coordinator.commit.iceberg.committer import Committer
-from coordinator.commit.rules.held_files import COMMITTED_MAX, HeldFiles, created_ms
+from coordinator.commit.rules.held_files import (
+    COMMITTED_MAX,
+    FRESH_MS,
+    UNPROVED_MS,
+    CommittedFiles,
+    HeldFiles,
+    created_ms,
+)
 from coordinator.kernel.effects import TableCommitted, TableFailed
 from tests.support.table_harness import Racing, TableHarness, paths_of
-from tests.support.tables import QuickClock, announced, reference, table_commit
+from tests.support.tables import QuickClock, announced, made_up_file, reference, table_commit
 
 
 def _commit(
@@ -57,9 +69,10 @@ def test_another_connector_commits_the_files_meanwhile(harness: TableHarness) ->
 
 def test_files_without_a_time_in_their_name_are_committed_once(harness: TableHarness) -> None:
     """Files of the Java sink; the whole table is searched."""
+    folder = f"{harness.table.location()}/data"
     files = [
-        replace(f, file_path=f"{harness.table.location()}/data/00001-7-{uuid4()}-00001.parquet")
-        for f in harness.files(2)
+        made_up_file(harness.table, file_path=f"{folder}/00001-7-{uuid4()}-00001.parquet")
+        for _ in range(2)
     ]
     assert isinstance(_commit(harness.committer(), harness, files, 0), TableCommitted)
     committer = harness.committer()
@@ -98,11 +111,75 @@ def test_new_files_cost_no_reads(harness: TableHarness) -> None:
 
 def test_the_list_of_committed_files_is_bounded() -> None:
     """Only the newest commits are kept; older ones are read from the table."""
-    held = HeldFiles(since_ms=0)
+    held = HeldFiles(CommittedFiles(since_ms=0))
     for round_number in range(1, 4):
         held.committed((f"{round_number}-{n}" for n in range(COMMITTED_MAX // 2)), 1, round_number)
-    assert len(held._committed) == COMMITTED_MAX
-    assert held.since_ms == 1
+    assert len(held.own._paths) == COMMITTED_MAX
+    assert held.own.since_ms == 1
+
+
+def _compacted(harness: TableHarness) -> None:
+    """Another client writes all rows again and removes the history, the files with it."""
+    table = harness.catalog._client().load_table(harness.table.name())
+    old = paths_of(table)
+    table.overwrite(pa.table({"id": [1], "name": ["a"]}))
+    head = table.current_snapshot()
+    gone = [s.snapshot_id for s in table.snapshots() if s != head]
+    tags = [SetSnapshotRefUpdate(ref_name="icefloe-c", type="tag", snapshot_id=head.snapshot_id)]
+    harness.change(*tags, RemoveSnapshotsUpdate.model_validate({"snapshot-ids": gone}))
+    for path in old:
+        table.io.delete(path)
+
+
+def _named(harness: TableHarness, created_ms: int) -> ContentFile:
+    """An empty file that was written at a time."""
+    name = f"{UUID(int=created_ms << 80 | 7 << 76 | 0b10 << 62)}-00001.parquet"
+    path = f"{harness.table.location()}/data/{name}"
+    return made_up_file(harness.table, file_path=path)
+
+
+def test_a_repetition_after_compaction_and_expiry_is_left_out(harness: TableHarness) -> None:
+    """This process has committed the file: no manifest need tell."""
+    committer, files = harness.committer(), harness.files(1)
+    assert isinstance(_commit(committer, harness, files, 0), TableCommitted)
+    _compacted(harness)
+    kept = paths_of(harness.reloaded())
+    outcome = _commit(committer, harness, files, 9)
+    assert outcome == TableCommitted(outcome.table, outcome.commit_id, None)
+    assert paths_of(harness.reloaded()) == kept
+
+
+def test_a_repetition_is_refused_after_a_restart(harness: TableHarness) -> None:
+    """The file is gone; if it is not, and old, its history is."""
+    now_ms = SystemClock().now_ms()
+    old, late = (_named(harness, now_ms - age_ms) for age_ms in (UNPROVED_MS + 1_000, 0))
+    assert isinstance(_commit(harness.committer(), harness, [old, late], 0), TableCommitted)
+    _compacted(harness)
+    kept = paths_of(harness.reloaded())
+    outcome = _commit(harness.committer(), harness, [late], 9)
+    assert isinstance(outcome, TableFailed)
+    assert (outcome.code, outcome.is_retriable) == ("announced_file_missing", False)
+    harness.table.io.new_output(old.file_path).create().close()
+    outcome = _commit(harness.committer(), harness, [old], 9)
+    assert isinstance(outcome, TableFailed)
+    assert (outcome.code, outcome.is_retriable) == ("file_history_expired", False)
+    assert paths_of(harness.reloaded()) == kept
+
+
+def test_a_file_that_waited_must_be_in_the_store(harness: TableHarness) -> None:
+    """A cleanup may have deleted it meanwhile; a fresh one is not asked for."""
+    clock = QuickClock()
+    committer = harness.committer(clock=clock)
+    assert isinstance(_commit(committer, harness, harness.files(1), 0), TableCommitted)
+    gone = harness.files(2)
+    _held(committer, harness).own.since_ms = 0  # long ago
+    for file in gone:
+        harness.table.io.delete(file.file_path)
+    assert not _held(committer, harness).own.unverified([gone[0].file_path], clock.now_ms())
+    clock.now_ms = lambda: SystemClock().now_ms() + FRESH_MS + 1_000  # type: ignore[method-assign]
+    outcome = _commit(committer, harness, [gone[1]], 9)
+    assert isinstance(outcome, TableFailed)
+    assert outcome.code == "announced_file_missing"
 
 
 def test_a_table_of_others_is_not_written(harness: TableHarness) -> None:

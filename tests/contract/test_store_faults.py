@@ -170,10 +170,16 @@ def test_the_requests_of_a_commit(harness: TableHarness, store: FaultyStore) -> 
     for offset in range(3):
         assert isinstance(committer.commit(harness.round(offset)), TableCommitted)
     commit = harness.round(3)
+    committer._memories[harness.table.name()].held_files.own.since_ms = 0  # long ago
     store.heal()
     assert isinstance(committer.commit(commit), TableCommitted)
     # a manifest, a list and a metadata file; PyArrow asks for the size of a file that it reads
     assert store.seen == {"put": 3, "head": 3 + 1, "get": 1}
+    commit = harness.round(4, 20)
+    store.heal()
+    committed = harness.committer().commit(commit)
+    assert isinstance(committed, TableCommitted)
+    assert store.seen["head"] >= 20  # after a start each file is asked for
 
 
 @pytest.mark.parametrize("path", ["-n0.avro", "/snap-"])

@@ -50,7 +50,7 @@ class LongTable:
         for _ in range(3):
             self.commit()
             held = self.committer._memories[self.harness.table.name()].held_files
-            held.since_ms = held._foreign_ms = 0  # long ago
+            held.own.since_ms = held._foreign_ms = 0  # long ago
         self.client._sends_transactions = True
         self.proxy.commits = self.proxy.transactions = self.proxy.loads = self.proxy.applied = 0
 
@@ -260,7 +260,7 @@ def test_answers_to_a_commit_do_not_have_the_history(catalog: CatalogGateway) ->
         for offset in range(1, 4):
             assert isinstance(committer.commit(harness.round(offset)), TableCommitted)
             held = committer._memories[name].held_files
-            held.since_ms = held._foreign_ms = 0  # long ago
+            held.own.since_ms = held._foreign_ms = 0  # long ago
         sizes = received[snapshots] = []
 
         def note(response: Response, *, sizes: list[Any] = sizes, **_: Any) -> None:

@@ -24,10 +24,22 @@ from connect.clock import SystemClock
 from connect.errors import CommitConflict, CommitStateUnknown, RetriableError
 from connect.gateways.delta.delta_model import DeltaFile, LiveDeltaFile
 from connect.gateways.storage.store_file_io import StoreFileIO
+from tests.simulation.iceberg_catalog import MemoryIO
 
 LOCATION = "file:///lake/db/events"
 TABLE_UUID = uuid.UUID(int=7)
 SCHEMA = Schema(NestedField(10_001, "id", LongType(), required=False))
+
+
+class StoredNames(MemoryIO):
+    """A store whose files have names only.
+
+    Args:
+        stored: their paths.
+    """
+
+    def __init__(self, stored: set[str]) -> None:
+        super().__init__(dict.fromkeys(stored, b"-"))
 
 
 class SteppedClock(SystemClock):
@@ -66,6 +78,7 @@ class LogVersion:
     transactions: dict[str, int]
     metadata: dict[str, Any]
     removed: tuple[str, ...] = ()
+    made_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -78,6 +91,7 @@ class DeltaLog:
         is_conditional: False is a planted defect: a version may be written over.
         keeps_transactions: False is a planted defect: identifiers are lost.
         location: of the table.
+        stored: paths of the files in the store; None for any.
     """
 
     chance: random.Random
@@ -85,6 +99,7 @@ class DeltaLog:
     is_conditional: bool = True
     keeps_transactions: bool = True
     location: str = LOCATION
+    stored: set[str] | None = None
     versions: list[LogVersion] = field(default_factory=lambda: [LogVersion((), {}, {})])
     under_way: list[tuple[int, LogVersion]] = field(default_factory=list)
 
@@ -180,11 +195,11 @@ class DeltaView:
         removed: Sequence[DeltaFile],
         transactions: Mapping[str, int],
         metadata: Mapping[str, Any],
-        _now_ms: int,
+        now_ms: int,
     ) -> int:
         """Commit as the next version, and remove files."""
         paths, gone = tuple(f.path for f in files), tuple(f.path for f in removed)
-        change = LogVersion(paths, dict(transactions), dict(metadata), gone)
+        change = LogVersion(paths, dict(transactions), dict(metadata), gone, now_ms)
         self.log.write(self.version + 1, change)
         return self.version + 1
 
@@ -196,7 +211,12 @@ class DeltaView:
     @property
     def io(self) -> FileIO:
         """Opens the files of the simulated table."""
-        return StoreFileIO({})
+        return StoreFileIO({}) if self.log.stored is None else StoredNames(self.log.stored)
+
+    def files_since(self, since_ms: int) -> frozenset[str]:
+        """The files of versions since then."""
+        versions = [v for v in self.log.versions[: self.version + 1] if v.made_ms >= since_ms]
+        return frozenset(path for v in versions for path in (*v.files, *v.removed))
 
     def check_changes(self) -> None:
         """Do nothing: files may be removed."""

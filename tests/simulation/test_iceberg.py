@@ -208,6 +208,7 @@ class IcebergRun:
             unique = self.clock.new_timed_uuid() if chance.random() < 0.9 else len(self.known)
             file = data_file_named(f"file:///lake/db/{name}/data/{unique}.parquet")
             self.known.append((name, file))
+            self.tables.files[file.file_path] = b"-"
             self.files[name][file.file_path] = self.clock.now_ms() * 1000
         offset = self.ends[partition] + chance.randrange(2)
         reference = TableReference("iceberg", ("db",), name, self._uuid(name))
@@ -278,6 +279,7 @@ class IcebergRun:
         else:
             path = f"file:///lake/db/{name}/data/{self.clock.new_timed_uuid()}.parquet"
             self.foreign[name].add(path)
+            self.tables.files[path] = b"-"
             file = data_file_named(path)
         reference = TableReference("iceberg", ("db",), name, self._uuid(name))
         event = announced(reference, [file], offset=self.other_offset)

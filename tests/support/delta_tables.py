@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
+from connect.clock import SystemClock
 from connect.config.connector import ConnectorConfig
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog.log_stores import open_delta_tables
@@ -89,6 +91,19 @@ class DeltaRig:
             file = written_file(self.table, made)
             envelopes.append(announced(reference(self.table), [file], offset=offset))
         return table_commit(envelopes, valid_through_us=valid_through_us)
+
+    def timed_round(self, offset: int) -> TableCommit:
+        """As ``round``, of one file of a local table whose name has its time, as a worker's has."""
+        (envelope,) = self.round(offset).announcements
+        (file,) = envelope.event.payload.data_files
+        name = f"{SystemClock().new_timed_uuid()}-00001.parquet"
+        path = Path(file.file_path.removeprefix("file://")).rename(
+            Path(self.location.removeprefix("file://"), "data", name)
+        )
+        payload = replace(
+            envelope.event.payload, data_files=(replace(file, file_path=f"file://{path}"),)
+        )
+        return table_commit([replace(envelope, event=replace(envelope.event, payload=payload))])
 
     def now(self) -> DeltaTable:
         """The table as delta-rs reads it."""

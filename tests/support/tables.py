@@ -137,7 +137,7 @@ def _file_name() -> str:
 
 
 def made_up_file(table: Table, *, records: int = 10, columns: int = 2, **more: Any) -> ContentFile:
-    """A file that exists only by name, for tests that read no rows."""
+    """An empty file, for tests that read no rows."""
     ids = range(1, columns + 1)
     bound = (1).to_bytes(8, "little")
     values: dict[str, Any] = {
@@ -155,7 +155,9 @@ def made_up_file(table: Table, *, records: int = 10, columns: int = 2, **more: A
         "upper_bounds": dict.fromkeys(ids, bound),
         "split_offsets": (4,),
     }
-    return ContentFile(**{**values, **more})
+    file = ContentFile(**{**values, **more})
+    table.io.new_output(file.file_path).create(overwrite=True).close()
+    return file
 
 
 def data_file_named(path: str) -> ContentFile:

@@ -36,7 +36,7 @@ from connect.gateways.delta.delta_storage import storage_options
 from connect.metrics import process_metrics
 from control_schemas.events import ContentFile, FileContent, PartitionField
 from coordinator.commit.iceberg.committer import Committer
-from coordinator.commit.table_logs.delta_files import delta_file
+from coordinator.commit.table_logs.delta_files import delta_file, held_before
 from coordinator.commit.table_logs.delta_row_changes import DeltaRowChanges
 from coordinator.commit.table_logs.log_committer import LogCommitter
 from coordinator.kernel.effects import TableCommit, TableCommitted
@@ -448,14 +448,15 @@ def opened(tables: type[T], properties: dict[str, str]) -> Iterator[T]:
 
 
 class SlowClock(QuickClock):
-    """A clock on which everything takes a minute, as long as it is slow."""
+    """A clock on which everything takes a minute, or ``step_ms``, as long as it is slow."""
 
     is_slow = True
+    step_ms = DEFAULT_LIMITS.duration_ms_max
 
     def monotonic_ms(self) -> int:
-        """Milliseconds, a minute later each time."""
+        """Milliseconds, a step later each time."""
         if self.is_slow:
-            self.slept_ms.append(DEFAULT_LIMITS.duration_ms_max)
+            self.slept_ms.append(self.step_ms)
         return super().monotonic_ms()
 
 
@@ -530,7 +531,12 @@ class DeltaUpserts(Upserts):
         """A coordinator's committer."""
         changes = partial(DeltaRowChanges.of, self.config, self.clock)
         return LogCommitter(
-            store or self.store(), delta_file, self.config, self.clock, row_changes=changes
+            store or self.store(),
+            delta_file,
+            self.config,
+            self.clock,
+            row_changes=changes,
+            prove=partial(held_before, are_verified_later=True),
         )
 
     def foreign(self, rows: Sequence[Row]) -> None:

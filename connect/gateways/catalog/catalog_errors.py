@@ -39,6 +39,8 @@ from connect.gateways.answer_limits import AnswerLimitError, answer_limit_in
 from connect.gateways.storage.object_store import is_refusal, store_error_text
 from connect.redaction.foreign_text import foreign_text
 
+INVALID = "catalog_refused"
+"""The code of a change that the catalog calls invalid."""
 THROTTLED = "catalog_throttled"
 UNREADABLE = "metadata_unreadable"
 _MESSAGE_CHARACTERS_MAX = 500
@@ -52,19 +54,19 @@ _CODE_BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
     (OAuthError, "unauthorized"),
     (ForbiddenError, "forbidden"),
     (TooManyRequestsError, THROTTLED),
-    (BadRequestError, "catalog_refused"),
+    (BadRequestError, INVALID),
 )
 _CODE_BY_STATUS = {
-    400: "catalog_refused",
+    400: INVALID,
     401: "unauthorized",
     403: "forbidden",
     404: "table_missing",
-    406: "catalog_refused",
-    413: "catalog_refused",
+    406: INVALID,
+    413: INVALID,
     419: "unauthorized",
-    422: "catalog_refused",
+    422: INVALID,
     429: THROTTLED,
-    501: "catalog_refused",
+    501: INVALID,
 }
 
 
@@ -78,7 +80,7 @@ def commit_error(error: Exception) -> CommitError:
     if code := _refusal(error):
         return CommitRefused(message, code=code, retry_after_s=_retry_after_s(error))
     if isinstance(error, NotImplementedError):
-        return CommitRefused(message, code="catalog_refused")
+        return CommitRefused(message, code=INVALID)
     return CommitStateUnknown(message)
 
 
@@ -100,7 +102,7 @@ def _request_error(error: Exception) -> IcefloeError:
     if any(text in str(error) for text in _UNKNOWN_TYPES):
         return CommitRefused(message, code="unsupported_type")
     if isinstance(error, NotImplementedError):
-        return CommitRefused(message, code="catalog_refused")
+        return CommitRefused(message, code=INVALID)
     if isinstance(error, PydanticValidationError):  # its own text quotes what was read
         fields = [".".join(map(str, detail["loc"])) or "the whole" for detail in error.errors()]
         message = f"the table's metadata is not of the known form: {', '.join(fields[:5])}"

@@ -49,17 +49,34 @@ class LiveDeltaFile:
     has_nulls: Mapping[str, bool]
 
 
-DeltaVersion: TypeAlias = TableVersion[DeltaFile]
-DeltaStore: TypeAlias = TableLogs[DeltaFile]
-
-
-class ChangeableDeltaVersion(TableVersion[DeltaFile], Protocol):
-    """A version whose rows can be replaced and deleted."""
+class DeltaVersion(TableVersion[DeltaFile], Protocol):
+    """A version whose history can be read."""
 
     @property
     def io(self) -> FileIO:
         """Opens the table's files."""
         ...
+
+    def files_since(self, since_ms: int) -> frozenset[str] | None:
+        """Return the paths, below the location, that versions since then added or removed.
+
+        Args:
+            since_ms: milliseconds since 1970.
+
+        Returns:
+            The paths; None where the log does not reach so far back.
+
+        Raises:
+            RetriableError: ``catalog_unavailable``; CommitRefused: ``metadata_too_large``.
+        """
+        ...
+
+
+DeltaStore: TypeAlias = TableLogs[DeltaFile]
+
+
+class ChangeableDeltaVersion(DeltaVersion, Protocol):
+    """A version whose rows can be replaced and deleted."""
 
     @property
     def properties(self) -> Mapping[str, str]:

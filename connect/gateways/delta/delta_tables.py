@@ -46,6 +46,7 @@ from connect.errors import (
     IcefloeError,
     RetriableError,
 )
+from connect.gateways.delta.delta_history import files_since
 from connect.gateways.delta.delta_log_sizes import check_log
 from connect.gateways.delta.delta_model import DeltaFile, LiveDeltaFile
 from connect.gateways.delta.delta_schema import (
@@ -248,6 +249,11 @@ class DeltaSnapshot:
             for name in ("path", "size_bytes", *needed)
         }
         return [_live_file(at, plain, statistics, partitions) for at in range(actions.num_rows)]
+
+    def files_since(self, since_ms: int) -> frozenset[str] | None:
+        """Return the files that versions since then added or removed, as ``files_since``."""
+        with _mapped(self.name, "history", self.observe):
+            return files_since(self.io, f"{self.location}/_delta_log", self.version, since_ms)
 
     def committed_version(self, key: str, value: str) -> int | None:
         """Return the newest version whose commit has a metadata entry; None if no kept one has."""

@@ -11,6 +11,8 @@ Rules of this file:
   within a bound.
 - An attempt on a table that was loaded ahead requires that the table has not changed, as far as the
   catalog can check that. What such a table does not allow is decided again from a later load.
+- If the catalog calls a change invalid and the table has changed meanwhile, that is a conflict.
+  Servers of Iceberg 1.10 and older answer so (400) when another branch got a snapshot.
 - The answer to a request for several tables does not decide about one table: the table is read,
   and committed alone if it lacks the snapshot.
 """
@@ -42,7 +44,7 @@ from connect.errors import (
     RetriableError,
 )
 from connect.gateways.catalog.catalog import CatalogGateway, TableChange
-from connect.gateways.catalog.catalog_errors import THROTTLED
+from connect.gateways.catalog.catalog_errors import INVALID, THROTTLED
 from connect.gateways.storage.object_store import delete_files, storage_errors
 from coordinator.commit.commit_retries import (
     ATTEMPTS_MAX,
@@ -59,6 +61,7 @@ from coordinator.commit.metadata.pending_files import PendingFiles
 from coordinator.commit.metadata.prepared_manifests import AttemptId, PreparedManifests
 from coordinator.commit.metadata.row_lineage import listed_manifests
 from coordinator.commit.row_changes.row_removal import RowRemoval
+from coordinator.commit.rules.announced_files import verify_present
 
 log = structlog.get_logger("coordinator")
 
@@ -140,6 +143,7 @@ class StagedSnapshot:
             removed = self.removal.on(table, existing, numbered, files, self._attempt_files)
             content = replace(content, summary={**content.summary, **self.removal.summary})
         if removed is None:
+            verify_present(table.io, content.selection.unverified)
             added = self.new_manifests.add(table, content.selection, numbered, files)
         else:
             added, existing = removed.added, removed.existing
@@ -162,11 +166,6 @@ class StagedSnapshot:
             )
         files.write()
         return staged
-
-    @property
-    def consumed(self) -> frozenset[str]:
-        """Announced files that the snapshot does not list although their rows are in it."""
-        return frozenset() if self.removal is None else self.removal.consumed
 
     def is_in(self, table: Table) -> bool:
         """Whether the table holds the snapshot."""
@@ -333,13 +332,14 @@ class CommitAttempts:
                 failpoints.hit("C11")
             except (CommitError, RetriableError) as error:
                 self.is_uncertain = was_uncertain
-                was_loaded_from = table.metadata_location if self._may_be_old else None
+                before, was_ahead = table.metadata_location, self._may_be_old
                 table = self._after(error)
                 if self.snapshot.is_in(table):
                     return CommittedTable(table, None)
                 has_waited = throttle.wait(error)
-                is_old = was_loaded_from not in {None, table.metadata_location}
-                if isinstance(error, CommitRefused) and not (has_waited or is_old):
+                has_moved = before != table.metadata_location
+                is_stale = has_moved and (was_ahead or error.code == INVALID)
+                if isinstance(error, CommitRefused) and not (has_waited or is_stale):
                     raise
                 log.info("commit repeated", attempt=attempt, code=error.code, error=str(error))
                 if not has_waited:

@@ -262,16 +262,9 @@ class Committer:
         refuse_foreign_table(commit, state.floor, self._config)
         floor = merged(state.floor, memory.floor or {})
         selection = select(commit, floor, table.location(), table.properties)
-        selection = selection.without(
-            memory.held_files.among(
-                table,
-                state.head,
-                selection.paths,
-                self.clock.now_ms(),
-                known=memory.manifests,
-                load=None if loaded.has_history else partial(self._catalog.load, table.name()),
-            )
-        )
+        load = None if loaded.has_history else partial(self._catalog.load, table.name())
+        now_ms = self.clock.now_ms()
+        selection = memory.without_held(table, state.head, selection, now_ms, load)
         _log_repeated(commit, selection)
         memory.new_manifests.keep(selection)
         if not selection.steps:
@@ -315,9 +308,11 @@ class Committer:
         name, snapshot_id = str(commit.table), attempts.snapshot.content.snapshot_id
         try:
             done = work()
-        finally:
+        except BaseException:
             if attempts.is_uncertain:
                 memory.pending[snapshot_id] = ready.offsets
+                memory.held_files.own.since_ms = self.clock.now_ms()  # it may hold these files
+            raise
         memory.floor = dict(ready.offsets)
         memory.head_id = None if attempts.is_reloaded else snapshot_id
         claimed = attempts.snapshot.content.summary.get(VALID_THROUGH_PROPERTY)
@@ -326,7 +321,6 @@ class Committer:
         memory.ahead.committed(done.table, is_old=attempts.is_ahead and attempts.is_reloaded)
         memory.pending.clear()
         memory.held_files.committed(ready.selection.paths, snapshot_id, self.clock.now_ms())
-        memory.held_files.consumed(attempts.snapshot.consumed)
         if _deletes_metadata(done.table):
             old = _superseded_metadata(ready.table.metadata, done.table.metadata)
             delete_files(done.table.io, old)

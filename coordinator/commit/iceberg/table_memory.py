@@ -10,8 +10,8 @@ Rules of this file:
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from uuid import UUID
 
@@ -26,6 +26,7 @@ from coordinator.commit.iceberg.commit_attempt import FloorMoved, Manifests
 from coordinator.commit.iceberg.floor import FloorKeys, TableState
 from coordinator.commit.load_ahead import AheadSlot
 from coordinator.commit.metadata.prepared_manifests import PreparedManifests
+from coordinator.commit.rules.file_selection import Selection
 from coordinator.commit.rules.held_files import HeldFiles
 from coordinator.kernel.announcements import Identifier
 from coordinator.kernel.effects import TableCommit
@@ -181,6 +182,21 @@ class TableMemory:
                 f"{offsets_text(self.floor)} was committed: it was restored to an earlier state",
                 code="table_rolled_back",
             )
+
+    def without_held(
+        self,
+        table: Table,
+        head: Snapshot | None,
+        selection: Selection,
+        now_ms: int,
+        load: Callable[[], Table] | None,
+    ) -> Selection:
+        """Return a selection without files that the table holds, as ``HeldFiles.among``."""
+        held = self.held_files.among(
+            table, head, selection.paths, now_ms, known=self.manifests, load=load
+        )
+        left = selection.without(held)
+        return replace(left, unverified=self.held_files.own.unverified(left.paths, now_ms))
 
     def refuse_held(
         self, table: Table, head: Snapshot | None, paths: Collection[str], now_ms: int

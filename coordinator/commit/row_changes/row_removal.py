@@ -45,6 +45,7 @@ from coordinator.commit.row_changes.row_change import NewSource, RemovedRows, Ro
 from coordinator.commit.row_changes.source_files import TableFiles
 from coordinator.commit.row_changes.vector_rows import VectorWriter
 from coordinator.commit.rules.file_selection import Selection
+from coordinator.commit.rules.unnamed_files import delete_unnamed
 from coordinator.row_deletes.file_copies import FileCopies
 from coordinator.row_deletes.limits import NotResolved, ResolveBudget, RowLimits
 from coordinator.row_deletes.round_deletes import RoundDeletes
@@ -187,7 +188,8 @@ class RowRemoval:
     def landed(self, table: Table, snapshot_id: int, *, is_last: bool) -> None:
         """Delete what the snapshot in the table does not list.
 
-        The snapshots of all attempts have one id, so no other attempt can land any more.
+        The snapshots of all attempts have one id, so no other attempt can land any more. The
+        manifests of the snapshot before it do not list the announced files (``HeldFiles``).
 
         Args:
             table: with the snapshot.
@@ -200,9 +202,7 @@ class RowRemoval:
         if not self._works:
             return
         listed = self._used if is_last else _listed(table, snapshot_id)
-        if listed is not None:
-            unused = {*self.created, *self.consumed} - listed
-            delete_files(table.io, sorted(unused))
+        delete_unnamed(table.io, {*self.created, *self.consumed}, listed)
         used_mode = self._mode if is_last else _write_mode(table, snapshot_id)
         if used_mode in self._works:
             self._works[used_mode].writer.count(self.labels)

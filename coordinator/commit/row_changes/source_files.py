@@ -10,7 +10,8 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 import pyarrow as pa
@@ -25,7 +26,16 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import NameMapping
-from pyiceberg.transforms import IdentityTransform, VoidTransform
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    TruncateTransform,
+    VoidTransform,
+    YearTransform,
+)
 from pyiceberg.types import (
     DateType,
     DoubleType,
@@ -42,13 +52,13 @@ from pyiceberg.types import (
 )
 
 from connect.clock import Clock
-from connect.errors import CommitRefused
 from connect.gateways.catalog import table_properties
 from connect.gateways.storage.object_store import storage_errors, verify_written
 from connect.model.partition_text import PartitionFolder, partition_folder
 from coordinator.commit.metadata.row_lineage import writer_version
 from coordinator.commit.row_changes.copied_columns import metrics_of, with_field_ids
-from coordinator.row_deletes.deleted_keys import DeletedKeys
+from coordinator.commit.rules.announced_files import missing_file, verify_present
+from coordinator.row_deletes.deleted_keys import DeletedKeys, KeyResult, KnownValues
 from coordinator.row_deletes.file_copies import FileCopy
 from coordinator.row_deletes.limits import FORM, NotResolved
 from coordinator.row_deletes.parquet_rows import KeyColumns, storage_type
@@ -62,6 +72,19 @@ from coordinator.row_deletes.round_deletes import (
 _WHOLE: Final = (IntegerType, LongType, DateType, TimeType, TimestampType, TimestamptzType)
 _COMPARED: Final = (*_WHOLE, StringType)
 """Types of partitions whose bounds in manifest lists are compared with keys."""
+_CERTAIN: Final = (
+    IdentityTransform,
+    BucketTransform,
+    TruncateTransform,
+    YearTransform,
+    MonthTransform,
+    DayTransform,
+    HourTransform,
+)
+"""Transforms whose results for a key are known."""
+_INSTANT: Final = (TimestampType, TimestamptzType)
+_INSTANT_BYTES: Final = 8
+_LEAST: Final = (-(2**31), -(2**63))
 _FIELD_ID: Final = b"PARQUET:field_id"
 
 
@@ -129,15 +152,13 @@ class TableFiles:
                 continue
             at = columns.field_ids.index(part.source_id)
             kind = self._key_field(part.source_id).field_type
-            result = part.transform.result_type(kind)
             low, high = summary.lower_bound, summary.upper_bound
-            if not isinstance(result, _COMPARED) or (keys.has_null(at) and summary.contains_null):
-                continue
-            if low is None or high is None:  # all partitions are null
-                return False
-            bounds = _bound(result, low), _bound(result, high)
-            transform = part.transform.transform(kind)
-            if not keys.may_be_between(at, str(part.transform), transform, *bounds):
+            known = KnownValues()
+            if isinstance(result := part.transform.result_type(kind), _COMPARED):
+                has_null = summary.contains_null
+                is_null = has_null and low is None and high is None
+                known = KnownValues(_bound(result, low), _bound(result, high), has_null, is_null)
+            if not _may_be_in(keys, at, known, part, kind):
                 return False
         return True
 
@@ -202,11 +223,7 @@ class TableFiles:
 
     def verify(self, path: str) -> None:
         """Check that an announced file is in the store."""
-        with storage_errors(f"reading {path}"):
-            try:
-                len(self._table.io.new_input(path))
-            except FileNotFoundError as error:
-                raise missing_file(path) from error
+        verify_present(self._table.io, (path,))
 
     def create(self, source: SourceFile) -> tuple[str, Any]:
         """Create a copy of a source; return its path and a stream."""
@@ -289,42 +306,70 @@ class TableFiles:
         """Whether a file may have rows with a key, by its bounds and its partition."""
         for at, field_id in enumerate(columns.field_ids):
             kind = self._key_field(field_id).field_type
-            if not _may_have_value(file, field_id, kind, at, keys):
+            if not keys.may_be_in(at, _values(file, field_id, kind)):
                 return False
             for place, part in enumerate(spec.fields):
                 value = file.partition[place]
-                if part.source_id == field_id and not _may_be_in(value, part, kind, at, keys):
+                known = KnownValues(value, value, value is None, value is None)
+                if part.source_id == field_id and not _may_be_in(keys, at, known, part, kind):
                     return False
         if file.file_format != FileFormat.PARQUET or file.key_metadata:
             raise NotResolved(FORM, f"{file.file_path} is no plain Parquet file")
         return True
 
 
-def _may_have_value(file: DataFile, field_id: int, kind: Any, at: int, keys: DeletedKeys) -> bool:
+def _values(file: DataFile, field_id: int, kind: Any) -> KnownValues:
+    """What a manifest says of the values of a column."""
     nulls = (file.null_value_counts or {}).get(field_id)
-    if keys.has_null(at) and nulls != 0:
-        return True
-    if nulls is not None and nulls == file.record_count:
-        return False
     low = (file.lower_bounds or {}).get(field_id)
     high = (file.upper_bounds or {}).get(field_id)
-    if low is None or high is None or isinstance(kind, UUIDType):
-        # without bounds all values may be null, or the column is missing, which is null, too
+    is_null = nulls is not None and nulls == file.record_count
+    # without bounds all values may be null, or the column is missing, which is null, too
+    return KnownValues(_bound(kind, low), _bound(kind, high), nulls != 0, is_null)
+
+
+def _bound(kind: Any, value: bytes | None) -> Any:
+    """Return a bound in internal form; None if there is none, or it cannot be compared.
+
+    A bound of an older file may have a narrower type; that of a former date is another unit.
+    """
+    if value is None or isinstance(kind, UUIDType):
+        return None
+    if isinstance(kind, _INSTANT) and len(value) != _INSTANT_BYTES:  # of a former date
+        return None
+    if isinstance(kind, _WHOLE):
+        return int.from_bytes(value, "little", signed=True)
+    try:
+        return from_bytes(kind, value)
+    except UnicodeDecodeError:  # a text that another writer cut within a character
+        return None
+
+
+def _may_be_in(
+    keys: DeletedKeys, at: int, known: KnownValues, part: PartitionField, kind: Any
+) -> bool:
+    """Whether a key may be in partitions of which this is known; the field is of its column.
+
+    A field that was dropped from a spec of format version 1 stays there without values, as void.
+    """
+    transform = part.transform
+    if not isinstance(transform, _CERTAIN) or isinstance(kind, UUIDType):
         return True
-    return keys.has_between(at, _bound(kind, low), _bound(kind, high))
+    if isinstance(transform, IdentityTransform):
+        return keys.may_be_in(at, known)
+    of = transform.transform(kind)
+    if isinstance(transform, TruncateTransform) and isinstance(kind, IntegerType | LongType):
+        of = partial(_truncated, of)
+    return keys.may_be_in(at, known, KeyResult(str(transform), of))
 
 
-def _bound(kind: PrimitiveType, value: bytes) -> Any:
-    """Return a bound in internal form; that of an older file may have a narrower type."""
-    is_whole = isinstance(kind, _WHOLE)
-    return int.from_bytes(value, "little", signed=True) if is_whole else from_bytes(kind, value)
+def _truncated(of: Callable[[Any], Any], value: int) -> int | None:
+    """Truncate a number; None where the result exceeds a type that the column may have had.
 
-
-def _may_be_in(value: Any, part: PartitionField, kind: Any, at: int, keys: DeletedKeys) -> bool:
-    if isinstance(part.transform, VoidTransform) or isinstance(kind, UUIDType):
-        return True
-    results = keys.transformed(at, str(part.transform), part.transform.transform(kind))
-    return results is None or value in results
+    Java's arithmetic then returns a number at the other end of the type.
+    """
+    result: int = of(value)
+    return None if any(result < least <= value for least in _LEAST) else result
 
 
 def partition_of(file: DataFile) -> FilePartition:
@@ -339,14 +384,3 @@ def _constants(spec: PartitionSpec, file: DataFile) -> dict[int, Any]:
         for place, part in enumerate(spec.fields)
         if isinstance(part.transform, IdentityTransform)
     }
-
-
-def missing_file(path: str) -> CommitRefused:
-    """Return the error of an announced file that is not in the store."""
-    return CommitRefused(
-        "an announced file is not in the store: it was committed before and is announced again, or "
-        "it was deleted before its commit; skip the announcement in the first case, and restore "
-        "the file in the other",
-        code="announced_file_missing",
-        file=path,
-    )

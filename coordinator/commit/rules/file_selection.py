@@ -45,11 +45,13 @@ class Selection:
         steps: in the order in which they take effect; without deletes there is one at most.
         duplicates: files announced again, taken once.
         repeated: files left out because the table already holds them.
+        unverified: files that may be gone: the store is asked for them before the commit.
     """
 
     steps: tuple[SequenceStep, ...]
     duplicates: int = 0
     repeated: int = 0
+    unverified: tuple[str, ...] = ()
 
     @property
     def is_row_level(self) -> bool:

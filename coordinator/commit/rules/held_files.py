@@ -3,12 +3,16 @@
 Rules of this file:
 - Any client that can write to the control topic can repeat an announcement, also in the name of
   another connector. Floors do not detect that. The table's manifests do.
-- Only manifests decide whether the table holds a file. The memory only decides which manifests need
-  not be read.
+- What this process committed is decided by its memory: compaction and expiry remove it from the
+  table's history. For all other files the manifests decide.
 - The name of a file that a worker wrote holds the time of its creation (a UUID of version 7).
   Manifests that were added before that time cannot list the file.
 - In the usual case nothing is read: the files are younger than this memory, and every snapshot
   since then is our own.
+- Nor is the store asked for a file of that kind that was written within ``FRESH_MS``: it cannot be
+  a repetition, and no cleanup deletes it so early. All others must be in the store.
+- A file that is older than this memory and than ``UNPROVED_MS`` is refused if snapshots that may
+  have added and replaced it have expired.
 - A file that a compaction or copy-on-write replaced, or whose rows were all deleted, is still held:
   its rows are in the table, in another file, or were superseded.
 - A table whose head is our last commit may be loaded without its history. Others have added nothing
@@ -18,7 +22,6 @@ Rules of this file:
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -29,11 +32,14 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from connect.config.table_formats import COPY_ON_WRITE, DELETION_VECTORS
+from connect.errors import CommitRefused
 from connect.gateways.storage.object_store import storage_errors
 from connect.protocol.snapshot_ancestry import WRITE_MODE
 
 CLOCK_SKEW_MS: Final = 60_000  # a clock that is further off stops commits (``clock_off``)
 COMMITTED_MAX: Final = 5_000
+FRESH_MS: Final = 600_000
+UNPROVED_MS: Final = 3_600_000
 READ_MAX: Final = 200
 READ_BYTES_MAX: Final = 32 * 2**20
 _DELETED: Final = "#deleted"  # of a manifest's path in the memory
@@ -49,27 +55,61 @@ def created_ms(path: str) -> int | None:
 
 
 @dataclass(slots=True)
-class HeldFiles:
-    """What one coordinator remembers of one table's files. Used under the table's lock.
+class CommittedFiles:
+    """What this process committed to one table; used under the table's lock.
 
     Attributes:
-        since_ms: every commit of this coordinator after that is remembered; None before the first
+        since_ms: every commit of this process after that is remembered; None before the first
             question.
     """
 
     since_ms: int | None = None
+    _paths: dict[str, int] = field(default_factory=dict)  # -> wall clock, oldest first
+
+    def add(self, paths: Iterable[str], now_ms: int) -> None:
+        """Remember what was just committed."""
+        self._paths.update(dict.fromkeys(paths, now_ms))
+        while len(self._paths) > COMMITTED_MAX:
+            self.since_ms = self._paths.pop(next(iter(self._paths)))
+
+    def among(self, paths: Iterable[str], now_ms: int) -> frozenset[str]:
+        """Return those that are remembered."""
+        if self.since_ms is None:
+            self.since_ms = now_ms
+        return frozenset(path for path in paths if path in self._paths)
+
+    def older(self, paths: Iterable[str]) -> list[str]:
+        """Return files that may be older than this memory, clocks that are off included."""
+        if self.since_ms is None:
+            return list(paths)
+        limit_ms = self.since_ms + CLOCK_SKEW_MS
+        return [path for path in paths if (created_ms(path) or 0) < limit_ms]
+
+    def unverified(self, paths: Collection[str], now_ms: int) -> tuple[str, ...]:
+        """Return files that may be gone: a commit asks the store for them."""
+        older = set(self.older(paths))
+        return tuple(p for p in paths if p in older or (created_ms(p) or 0) < now_ms - FRESH_MS)
+
+
+@dataclass(slots=True)
+class HeldFiles:
+    """What one coordinator remembers of one table's files. Used under the table's lock.
+
+    Attributes:
+        own: what it committed.
+    """
+
+    own: CommittedFiles = field(default_factory=CommittedFiles)
     _foreign_ms: int = -1  # when the newest snapshot that is not remembered was made
-    _committed: deque[tuple[int, str]] = field(default_factory=deque)
     _snapshots: dict[int, int] = field(default_factory=dict)  # id -> wall clock of our commit
     _read: dict[str, frozenset[str]] = field(default_factory=dict)  # by manifest, see _files
     _read_bytes: int = 0
-    _consumed: dict[str, None] = field(default_factory=dict)  # in no snapshot, oldest first
 
     def reaches_back(self, now_ms: int) -> bool:
         """Whether files that are written now need no history, also if a clock is off."""
-        if self.since_ms is None:
+        if self.own.since_ms is None:
             return False
-        return now_ms - max(self.since_ms, self._foreign_ms) > CLOCK_SKEW_MS
+        return now_ms - max(self.own.since_ms, self._foreign_ms) > CLOCK_SKEW_MS
 
     def among(
         self,
@@ -93,20 +133,17 @@ class HeldFiles:
                 our last commit.
 
         Raises:
-            RetriableError: ``storage_unavailable``.
+            CommitRefused: ``file_history_expired``; RetriableError: ``storage_unavailable``.
         """
-        if self.since_ms is None:
-            self.since_ms = now_ms
-        if head is None or not paths:
-            return frozenset()
-        consumed = self._consumed.keys() & set(paths)
-        from_ms = oldest_created_ms(paths, now_ms)
-        is_repeated = not set(paths).isdisjoint(path for _, path in self._committed)
-        has_seen_all = self._has_seen_all(table, from_ms, has_history=load is None)
-        if has_seen_all and not is_repeated:
+        own = self.own.among(paths, now_ms)
+        left = set(paths) - own
+        if head is None or not left:
+            return own
+        from_ms = oldest_created_ms(left, now_ms)
+        if self._has_seen_all(table, from_ms, has_history=load is None):
             self._read.clear()
             self._read_bytes = 0
-            return frozenset(consumed)
+            return own
         if load is not None:
             table = load()
         with storage_errors("reading manifests for files that may be announced again"):
@@ -115,12 +152,13 @@ class HeldFiles:
             manifests = [
                 manifest
                 for manifest in _added_since(table, listed, from_ms)
-                if is_repeated or not self._is_remembered(manifest)
+                if not self._is_remembered(manifest)
             ]
-            announced = set(paths)
-            held = {p for m in manifests for p in announced & self._files(table, m)}
-            held.update(announced.intersection(self._replaced(table, head, from_ms)))
-        return frozenset(held | consumed)
+            held = {p for m in manifests for p in left & self._files(table, m)}
+            held.update(left.intersection(self._replaced(table, head, from_ms)))
+        for path in self.own.older(left - held):
+            _refuse_unproved(table, head, path, now_ms)
+        return own | held
 
     def _replaced(self, table: Table, head: Snapshot, from_ms: int | None) -> Iterator[str]:
         """Yield files that compactions of the branch replaced since then, or ever."""
@@ -138,18 +176,10 @@ class HeldFiles:
     def committed(self, paths: Iterable[str], snapshot_id: int, now_ms: int) -> None:
         """Remember what was just committed."""
         self._snapshots[snapshot_id] = now_ms
-        self._committed.extend((now_ms, path) for path in paths)
-        while len(self._committed) > COMMITTED_MAX:
-            self.since_ms, _ = self._committed.popleft()
+        self.own.add(paths, now_ms)
         while len(self._snapshots) > COMMITTED_MAX:
             at_ms = self._snapshots.pop(next(iter(self._snapshots)))
-            self.since_ms = max(self.since_ms or 0, at_ms)
-
-    def consumed(self, paths: Iterable[str]) -> None:
-        """Remember files whose rows a commit took over without listing the files."""
-        self._consumed.update(dict.fromkeys(paths))
-        while len(self._consumed) > COMMITTED_MAX:
-            self._consumed.pop(next(iter(self._consumed)))
+            self.own.since_ms = max(self.own.since_ms or 0, at_ms)
 
     def _has_seen_all(self, table: Table, from_ms: int | None, *, has_history: bool) -> bool:
         """Whether every kept snapshot since then is our own and remembered."""
@@ -160,14 +190,16 @@ class HeldFiles:
             self._foreign_ms = foreign_ms
         else:
             self._foreign_ms = max(self._foreign_ms, foreign_ms)
-        if from_ms is None or self.since_ms is None or from_ms < self.since_ms:
+        since_ms = self.own.since_ms
+        if from_ms is None or since_ms is None or from_ms < since_ms:
             return False
         return self._foreign_ms < from_ms
 
     def _is_remembered(self, manifest: ManifestFile) -> bool:
         """Whether it lists only files that this memory holds: nothing was merged into it."""
         at_ms = self._snapshots.get(manifest.added_snapshot_id or 0)
-        is_recent = at_ms is not None and self.since_ms is not None and at_ms > self.since_ms
+        since_ms = self.own.since_ms
+        is_recent = at_ms is not None and since_ms is not None and at_ms > since_ms
         return is_recent and not manifest.has_existing_files()
 
     def _files(
@@ -207,6 +239,36 @@ def _replaces(snapshot: Snapshot) -> bool:
 
 def _has_deleted(manifest: ManifestFile) -> bool:
     return manifest.deleted_files_count != 0
+
+
+def _refuse_unproved(table: Table, head: Snapshot, path: str, now_ms: int) -> None:
+    """Raise if the table may have added and replaced a file in snapshots that have expired.
+
+    Raises:
+        CommitRefused: ``file_history_expired``.
+    """
+    made_ms = created_ms(path)
+    if made_ms is None or made_ms >= now_ms - UNPROVED_MS:
+        return
+    by_id = {s.snapshot_id: s for s in table.metadata.snapshots}
+    snapshot: Snapshot | None = head
+    while snapshot is not None and snapshot.timestamp_ms >= made_ms - CLOCK_SKEW_MS:
+        parent_id, number = snapshot.parent_snapshot_id, snapshot.sequence_number or 0
+        snapshot = None if parent_id is None else by_id.pop(parent_id, None)
+        # some clients remove the parent's id with the parent, so the number decides then
+        if snapshot is None and (parent_id is not None or number > 1):
+            raise history_expired(path)
+
+
+def history_expired(path: str) -> CommitRefused:
+    """Return the error of a file that may have been committed and replaced long ago."""
+    return CommitRefused(
+        "whether an announced file was committed before cannot be proved: the table's history "
+        "since the file was written has expired; skip the announcement if the table has its rows, "
+        "else skip it and read its records again",
+        code="file_history_expired",
+        file=path,
+    )
 
 
 def oldest_created_ms(paths: Collection[str], now_ms: int) -> int | None:

@@ -13,7 +13,7 @@ Source:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from pyiceberg.conversions import from_bytes
@@ -35,7 +35,12 @@ from connect.gateways.delta.delta_model import DeltaFile, DeltaVersion
 from connect.gateways.delta.delta_schema import Leaf, Path, leaves
 from connect.model.partition_text import date_text, instant_text
 from control_schemas.events import ContentFile, FileContent
-from coordinator.commit.rules.held_files import created_ms
+from coordinator.commit.rules.announced_files import verify_present
+from coordinator.commit.rules.held_files import (
+    created_ms,
+    history_expired,
+    oldest_created_ms,
+)
 
 _DAY_US: Final = 86_400_000_000
 _FIRST_US: Final = -719_162 * _DAY_US
@@ -96,6 +101,39 @@ def delta_file(file: ContentFile, table: DeltaVersion, now_ms: int) -> DeltaFile
         modified_ms=created_ms(file.file_path) or now_ms,
         stats=delta_stats(file, table, columns),
     )
+
+
+def held_before(
+    table: DeltaVersion,
+    unverified: Collection[str],
+    older: Collection[str],
+    now_ms: int,
+    *,
+    are_verified_later: bool = False,
+) -> frozenset[str]:
+    """Return which announced files a version of the table held; see ``LogCommitter``.
+
+    Args:
+        table: as it was loaded.
+        unverified: files that may be gone.
+        older: those of them that may be older than the memory of this process.
+        now_ms: wall clock.
+        are_verified_later: the commit itself asks the store for its files.
+
+    Raises:
+        CommitRefused: ``file_history_expired``, ``announced_file_missing``.
+        RetriableError: ``catalog_unavailable``, ``storage_unavailable``.
+    """
+    held: frozenset[str] = frozenset()
+    timed = [path for path in older if created_ms(path) is not None]
+    if timed:
+        changed = table.files_since(oldest_created_ms(timed, now_ms) or 0)
+        if changed is None:
+            raise history_expired(timed[0])
+        held = frozenset(p for p in older if p.removeprefix(f"{table.location}/") in changed)
+    if not are_verified_later:
+        verify_present(table.io, [path for path in unverified if path not in held])
+    return held
 
 
 def _partition_values(file: ContentFile, table: DeltaVersion) -> dict[str, str | None]:

@@ -5,7 +5,7 @@ Rules of this file:
   that it does not exist. After a conflict they are resolved again.
 - Partition columns have the values of the log. An empty text there is null, as for all readers.
 - Delete files never get into the table. When the round is in the table they are deleted, as are
-  data files of which no row or only a copy is left.
+  data files of which no row or only a copy is left; never a file of the newest version.
 - A file that is added without being read is verified in the store, as in ``row_removal``.
 - There is no other way to delete rows: what cannot be rewritten fails the table.
 
@@ -49,15 +49,15 @@ from connect.gateways.delta.delta_model import (
 )
 from connect.gateways.delta.delta_schema import leaves
 from connect.gateways.storage.file_metrics import FileMetrics, FooterReader
-from connect.gateways.storage.object_store import delete_files, storage_errors
 from connect.metrics import process_metrics
 from control_schemas.events import ContentFile, FileContent
-from coordinator.commit.row_changes.source_files import missing_file
+from coordinator.commit.rules.announced_files import missing_file, verify_present
 from coordinator.commit.rules.file_selection import Selection
+from coordinator.commit.rules.unnamed_files import delete_unnamed
 from coordinator.commit.table_logs.delta_files import delta_file, delta_stats, partition_text
-from coordinator.row_deletes.deleted_keys import IN_TABLE, DeletedKeys
+from coordinator.row_deletes.deleted_keys import IN_TABLE, DeletedKeys, KnownValues
 from coordinator.row_deletes.file_copies import FileCopies, FileCopy
-from coordinator.row_deletes.limits import NotResolved, ResolveBudget
+from coordinator.row_deletes.limits import OUT_OF_TIME, NotResolved, ResolveBudget
 from coordinator.row_deletes.parquet_rows import KeyColumns, storage_type
 from coordinator.row_deletes.round_deletes import (
     EVERYWHERE,
@@ -92,7 +92,7 @@ class DeltaRowChanges:
     created: list[str] = field(default_factory=list)
     _table: ChangeableDeltaVersion | None = None
     _copies: FileCopies | None = None
-    _used: frozenset[str] = frozenset()
+    _named: frozenset[str] | None = None
     _verified: set[str] = field(default_factory=set)
 
     @classmethod
@@ -129,23 +129,24 @@ class DeltaRowChanges:
 
         return commit
 
-    def landed(self, *, is_last: bool) -> None:
+    def begin_round(self, deadline_ms: int) -> None:
+        """Set until when the changes may be resolved; see ``RowChanges``."""
+        self.budget.deadline_ms = deadline_ms
+
+    def landed(self, newest: ChangeableDeltaVersion | None) -> None:
         """Delete files of the round that are not in the table; see ``RowChanges``."""
         if self._table is None or self._copies is None:
             return
-        root = self._table.location
-        listed = {f"{root}/{path}" for path in self._used}
-        consumed = set(self.selection.paths) - listed
-        unused = set(self.created) - listed if is_last else set()
-        delete_files(self._table.io, sorted(consumed | unused))
+        named = self._named if newest is None else _named_by(newest)
+        delete_unnamed(self._table.io, {*self.selection.paths, *self.created}, named)
         process_metrics.counter("copy_on_write_files", **self.labels).inc(len(self.created))
         read = self._copies.bytes_read
         process_metrics.counter("copy_on_write_bytes", **self.labels).inc(read)
 
-    def discard(self) -> None:
+    def discard(self, newest: ChangeableDeltaVersion) -> None:
         """Delete all copies: no attempt can land."""
-        if self._table is not None:
-            delete_files(self._table.io, self.created)
+        if self.created:
+            delete_unnamed(newest.io, self.created, _named_by(newest))
         self.created.clear()
 
     def _resolved(
@@ -182,7 +183,8 @@ class DeltaRowChanges:
                 values = files.texts(each.partition)
                 removed.append(DeltaFile(each.path, each.size_bytes, values, 0, ""))
                 added += files.described(values, copies[source.path], now_ms)
-        self._used = frozenset(file.path for file in added)
+        names = paths.union(f.path for f in added).difference(f.path for f in removed)
+        self._named = frozenset(f"{table.location}/{path}" for path in names)
         return added, removed
 
     def _copies_on(self, table: ChangeableDeltaVersion, files: _DeltaSources) -> FileCopies:
@@ -309,11 +311,7 @@ class _DeltaSources:
 
     def verify(self, path: str) -> None:
         """Check that an announced file is in the store."""
-        with storage_errors(f"reading {path}"):
-            try:
-                len(self._io.new_input(path))
-            except FileNotFoundError as error:
-                raise missing_file(path) from error
+        verify_present(self._io, (path,))
 
     def create(self, source: SourceFile) -> tuple[str, Any]:
         """Create a copy of a source, in its folder."""
@@ -391,25 +389,28 @@ class _DeltaSources:
     ) -> bool:
         """Whether a file may have rows with a key, by its statistics and its partition."""
         return all(
-            _may_have_value(file, values, self._columns[field_id], at, keys)
+            keys.may_be_in(at, _known(file, values, self._columns[field_id]))
             for at, field_id in enumerate(columns.field_ids)
         )
 
 
-def _may_have_value(
-    file: LiveDeltaFile, values: Mapping[str, Any], column: NestedField, at: int, keys: DeletedKeys
-) -> bool:
+def _named_by(table: ChangeableDeltaVersion) -> frozenset[str] | None:
+    """Return the data files of a version; None where they cannot be read."""
+    try:
+        return frozenset(f"{table.location}/{each.path}" for each in table.live_files(()))
+    except (RetriableError, CommitRefused):
+        return None
+
+
+def _known(file: LiveDeltaFile, values: Mapping[str, Any], column: NestedField) -> KnownValues:
+    """What the log says of the values of a column."""
     if column.name in values:
         value = values[column.name]
-        return keys.has_null(at) if value is None else keys.has_between(at, value, value)
-    if keys.has_null(at) and file.has_nulls.get(column.name, True):
-        return True
-    if column.name not in file.bounds:
-        return True
-    low, high = file.bounds[column.name]
-    if isinstance(column.field_type, TimestampType | TimestamptzType):
+        return KnownValues(value, value, value is None, value is None)
+    low, high = file.bounds.get(column.name, (None, None))
+    if low is not None and isinstance(column.field_type, TimestampType | TimestamptzType):
         low, high = low - _TIMESTAMP_ERROR_US, high + _TIMESTAMP_ERROR_US
-    return keys.has_between(at, low, high)
+    return KnownValues(low, high, file.has_nulls.get(column.name, True))
 
 
 def _is_key(column: NestedField) -> bool:
@@ -426,7 +427,7 @@ def _refusal(error: NotResolved) -> IcefloeError:
     if error.reason == "time":
         return RetriableError(
             f"rows were not replaced in time: {error}; the table is committed in a later round",
-            code="copy_on_write_time",
+            code=OUT_OF_TIME,
         )
     if error.reason in _TOO_LARGE:
         return CommitRefused(

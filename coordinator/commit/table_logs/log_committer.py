@@ -11,7 +11,10 @@ Rules of this file:
   refused, or can never get there.
 - After any error the log is read again. A floor that an attempt of ours would have stored is ours;
   any other floor means another coordinator.
-- A path goes into a table once.
+- A commit that ran out of time keeps what it has made. The next round commits the same
+  announcements first, with that, and then those that came later.
+- A path goes into a table once, also after maintenance has removed it: what this process committed
+  is in its memory, and ``prove`` reads the log for older files.
 
 Source:
     Delta transaction log protocol, "Transaction Identifiers"; protocol of the Iceberg committer in
@@ -22,8 +25,8 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Generic, Protocol
 from uuid import UUID
@@ -58,11 +61,13 @@ from coordinator.commit.rules.commit_rules import (
     refuse_foreign_table,
 )
 from coordinator.commit.rules.file_selection import Selection, select
+from coordinator.commit.rules.held_files import CommittedFiles
 from coordinator.commit.rules.lost_records import lost_records
 from coordinator.commit.rules.table_descriptions import TableDescriptions
 from coordinator.control_log_check import ControlLogCheck
 from coordinator.kernel.announcements import Identifier
 from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted
+from coordinator.row_deletes.limits import DEFAULT_LIMITS, OUT_OF_TIME
 
 COMMIT_UUID: Final = "icefloe.commit-uuid"
 VALID_THROUGH: Final = "kafka.connect.valid-through-ts"
@@ -101,22 +106,27 @@ class _Memory:
     Attributes:
         table_uuid: of the table that all this is about.
         floor: what the table held after our last read or commit; None before the first.
-        pending: floors that attempts whose outcome is not known would have stored.
+        pending: floors that attempts whose outcome is not known would have stored, with the files.
+        own: what this process committed.
         row_changes: of attempts that are not known to be in the table.
+        unfinished: a commit that ran out of time, and its row-level changes.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     table_uuid: UUID | None = None
     floor: dict[int, int] | None = None
-    pending: list[dict[int, int]] = field(default_factory=list)
+    pending: list[tuple[dict[int, int], list[str]]] = field(default_factory=list)
+    own: CommittedFiles = field(default_factory=CommittedFiles)
     row_changes: list[RowChanges] = field(default_factory=list)
+    unfinished: tuple[TableCommit, RowChanges] | None = None
 
     def begin(self, table_uuid: UUID, floor: Mapping[int, int]) -> None:
         """Forget what is known of another table, and start with this one."""
         self.table_uuid = table_uuid
+        self.own = CommittedFiles()
         self.committed(floor)
 
-    def check(self, floor: Mapping[int, int], commit: TableCommit) -> None:
+    def check(self, floor: Mapping[int, int], commit: TableCommit, now_ms: int) -> None:
         """Compare the table's floor with what this coordinator committed.
 
         Raises:
@@ -126,7 +136,9 @@ class _Memory:
         assert self.floor is not None
         if dict(floor) == self.floor:
             return
-        if dict(floor) in self.pending:
+        landed = [paths for offsets, paths in self.pending if offsets == dict(floor)]
+        if landed:
+            self.own.add((path for paths in landed for path in paths), now_ms)
             self.committed(floor)
             return
         if not covers(floor, self.floor):
@@ -152,17 +164,29 @@ class _Memory:
         self.pending.clear()
         self.row_changes.clear()
 
-    def settle(self, version: int, present: RowChanges | None) -> None:
+    def take_unfinished(self, commit: TableCommit) -> tuple[TableCommit, RowChanges] | None:
+        """Return a commit that ran out of time, if this one announces the same and more."""
+        unfinished, self.unfinished = self.unfinished, None
+        if unfinished is None or not _is_part(unfinished[0], commit):
+            return None
+        return unfinished
+
+    def settle(self, table: TableVersion[Any], version: int, present: RowChanges | None) -> None:
         """Delete copies of attempts that cannot land: the version that they aim at is taken.
 
         The floor is not theirs, so the version is not theirs, either. The present changes are kept.
+
+        Args:
+            table: as it was loaded; what we committed on it names no file of another attempt.
+            version: the newest one.
+            present: changes that are under way, or landed as that version.
         """
         left = []
         for each in self.row_changes[-_PENDING_MAX:]:
             if each is present or each.last_version > version:
                 left.append(each)
             else:
-                each.discard()
+                each.discard(table)
         self.row_changes = left
 
 
@@ -188,16 +212,26 @@ class RowChanges(Protocol):
         """
         ...
 
-    def landed(self, *, is_last: bool) -> None:
-        """Delete files that are not needed any more; ``is_last`` if the last attempt landed."""
+    def begin_round(self, deadline_ms: int) -> None:
+        """Set until when the changes may be resolved in this round, monotonic."""
         ...
 
-    def discard(self) -> None:
-        """Delete all copies: no attempt can land."""
+    def landed(self, newest: Any) -> None:
+        """Delete files that are not needed any more, and that the table does not name.
+
+        Args:
+            newest: a version that was read later; None if the last attempt landed just now.
+        """
+        ...
+
+    def discard(self, newest: Any) -> None:
+        """Delete all copies: no attempt can land, and ``newest`` names none of them."""
         ...
 
 
 RowChangesOf = Callable[[Selection, str], "RowChanges | None"]
+Prove = Callable[[Any, Collection[str], Collection[str], int], Collection[str]]
+"""Takes a version, files that may be gone, those of them that may be old, and the wall clock."""
 
 
 class LogCommitter(Generic[File]):
@@ -214,12 +248,14 @@ class LogCommitter(Generic[File]):
         descriptions: reports the tables that were committed to; None reports none.
         row_changes: returns the row-level changes of a selection for a table's name; None where
             files are only added.
+        prove: which announced files a version held before; raises where that cannot be proved, or
+            where a file is not in the store.
     """
 
     def __init__(
         self,
         tables: TableLogs[File],
-        to_file: Callable[[ContentFile, TableVersion[File], int], File],
+        to_file: Callable[[ContentFile, Any, int], File],
         config: ConnectorConfig,
         clock: WaitingClock,
         *,
@@ -227,8 +263,10 @@ class LogCommitter(Generic[File]):
         control: ControlLogCheck | None = None,
         descriptions: TableDescriptions | None = None,
         row_changes: RowChangesOf = lambda *_: None,
+        prove: Prove = lambda *_: frozenset(),
     ) -> None:
         self._tables = tables
+        self._prove = prove
         self._row_changes = row_changes
         self._to_file = to_file
         self._config = config
@@ -261,19 +299,31 @@ class LogCommitter(Generic[File]):
 
     def _commit(self, commit: TableCommit, memory: _Memory) -> TableCommitted:
         started_ms = self._clock.monotonic_ms()
+        first: TableCommitted | None = None
+        if unfinished := memory.take_unfinished(commit):
+            first = self._commit_part(*unfinished, memory, started_ms)
+        return _together(first, self._commit_part(commit, None, memory, started_ms))
+
+    def _commit_part(
+        self,
+        commit: TableCommit,
+        changes: RowChanges | None,
+        memory: _Memory,
+        started_ms: int,
+    ) -> TableCommitted:
+        """Commit what is announced; ``changes`` are those of an earlier round for the same."""
         commit_uuid = str(self._clock.new_uuid())
         added: Selection | None = None
         failure: CommitError | RetriableError | None = None
-        changes: RowChanges | None = None
         for attempt in range(ATTEMPTS_MAX):
-            table = self._loaded(commit, failure)
+            table = _loaded(self._tables, commit.table.identifier, failure, self._clock)
             state = self._checked(table, commit, memory)
-            memory.settle(table.version, changes)
+            memory.settle(table, table.version, changes)
             refuse_foreign_table(commit, state.floor, self._config)
-            selection = select(commit, state.floor, table.location, {})
+            selection = self._new_files(commit, state, table, memory)
             if not selection.steps:
-                committed_version = None if added is None else self._version_of(table, commit_uuid)
-                _landed(changes, is_last=False)
+                committed_version = None if added is None else _version_of(table, commit_uuid)
+                _landed(changes, table)
                 return self._committed(commit, table, committed_version, added, started_ms)
             if isinstance(failure, CommitRefused):
                 raise failure
@@ -283,22 +333,41 @@ class LogCommitter(Generic[File]):
             floor = merged(state.floor, commit.control_offsets)
             offsets = {partition: offset for partition, offset in floor.items() if offset}
             added = selection
-            memory.pending = [*memory.pending[-_PENDING_MAX:], offsets]
+            memory.pending = [*memory.pending[-_PENDING_MAX:], (offsets, selection.paths)]
             changes = self._changes_of(selection, changes, commit, memory)
+            if changes is not None:
+                changes.begin_round(started_ms + DEFAULT_LIMITS.duration_ms_max)
             try:
                 change = self._change(commit, state, offsets)
                 version = self._append(table, selection, change, commit_uuid, changes)
             except (CommitError, RetriableError) as error:
+                if changes is not None and error.code == OUT_OF_TIME:
+                    memory.unfinished = commit, changes
+                    raise
                 failure = error
             else:
-                memory.settle(version, changes)
+                memory.settle(table, version, changes)
                 memory.committed(offsets)
+                memory.own.add(selection.paths, self._clock.now_ms())
                 failpoints.hit("C12")
-                _landed(changes, is_last=True)
+                _landed(changes, None)
                 return self._committed(commit, table, version, selection, started_ms)
         raise CommitConflict(
             f"other writers committed first, {ATTEMPTS_MAX} times in a row"
         ) from failure
+
+    def _new_files(
+        self, commit: TableCommit, state: LogState, table: TableVersion[File], memory: _Memory
+    ) -> Selection:
+        """The announced files that the table neither holds nor held."""
+        selection = select(commit, state.floor, table.location, {})
+        now_ms = self._clock.now_ms()
+        selection = selection.without(memory.own.among(selection.paths, now_ms))
+        unverified = memory.own.unverified(selection.paths, now_ms)
+        if not unverified:
+            return selection
+        held = self._prove(table, unverified, memory.own.older(unverified), now_ms)
+        return selection.without(held)
 
     def _changes_of(
         self, selection: Selection, before: RowChanges | None, commit: TableCommit, memory: _Memory
@@ -349,17 +418,6 @@ class LogCommitter(Generic[File]):
         failpoints.hit("C11")
         return version
 
-    def _loaded(
-        self, commit: TableCommit, failure: CommitError | RetriableError | None
-    ) -> TableVersion[File]:
-        """Load the table; after a failed attempt, until it answers."""
-        identifier = commit.table.identifier
-        if failure is None:
-            table = self._tables.load(identifier)
-            failpoints.hit("C7")
-            return table
-        return read_after(failure, lambda: self._tables.load(identifier), self._clock, READ_MS_MIN)
-
     def _checked(self, table: TableVersion[File], commit: TableCommit, memory: _Memory) -> LogState:
         """The table's state, once it is sure that the table is ours to commit to."""
         if others := announced_uuids(commit) - {table.table_uuid}:
@@ -374,7 +432,7 @@ class LogCommitter(Generic[File]):
         if memory.table_uuid != table.table_uuid:
             self._control.check_floor(state.floor)
             memory.begin(table.table_uuid, state.floor)
-        memory.check(state.floor, commit)
+        memory.check(state.floor, commit, self._clock.now_ms())
         return state
 
     def _state(self, table: TableVersion[File], partitions: set[int]) -> LogState:
@@ -402,14 +460,6 @@ class LogCommitter(Generic[File]):
         named = None if version is None else topic_ids.get(version, f"(number {version})")
         return self._control.is_of_former_topic(named, self._topic_id)
 
-    def _version_of(self, table: TableVersion[File], commit_uuid: str) -> int:
-        """The version of a commit that is in the log; the newest one if its entry is gone."""
-        try:
-            version = table.committed_version(COMMIT_UUID, commit_uuid)
-        except RetriableError:
-            version = None
-        return table.version if version is None else version
-
     def _committed(
         self,
         commit: TableCommit,
@@ -433,9 +483,56 @@ class LogCommitter(Generic[File]):
         )
 
 
-def _landed(changes: RowChanges | None, *, is_last: bool) -> None:
+def _loaded(
+    tables: TableLogs[Any],
+    identifier: Identifier,
+    failure: CommitError | RetriableError | None,
+    clock: WaitingClock,
+) -> Any:
+    """Load the table; after a failed attempt, until it answers."""
+    if failure is None:
+        table = tables.load(identifier)
+        failpoints.hit("C7")
+        return table
+    return read_after(failure, lambda: tables.load(identifier), clock, READ_MS_MIN)
+
+
+def _version_of(table: TableVersion[Any], commit_uuid: str) -> int:
+    """The version of a commit that is in the log; the newest one if its entry is gone."""
+    try:
+        version = table.committed_version(COMMIT_UUID, commit_uuid)
+    except RetriableError:
+        version = None
+    return table.version if version is None else version
+
+
+def _is_part(part: TableCommit, whole: TableCommit) -> bool:
+    """Whether a round announces everything of an earlier one, to the same table."""
+    announced = {(each.partition, each.offset) for each in whole.announcements}
+    return (
+        part.table == whole.table
+        and covers(whole.control_offsets, part.control_offsets)
+        and all((each.partition, each.offset) in announced for each in part.announcements)
+    )
+
+
+def _together(first: TableCommitted | None, last: TableCommitted) -> TableCommitted:
+    """The outcome of a round that was committed as two versions."""
+    if first is None or first.snapshot_id is None:
+        return last
+    return replace(
+        last,
+        snapshot_id=last.snapshot_id or first.snapshot_id,
+        files=first.files + last.files,
+        records=first.records + last.records,
+        duration_ms=first.duration_ms + last.duration_ms,
+        size_bytes=first.size_bytes + last.size_bytes,
+    )
+
+
+def _landed(changes: RowChanges | None, newest: TableVersion[Any] | None) -> None:
     if changes is not None:
-        changes.landed(is_last=is_last)
+        changes.landed(newest)
 
 
 def _log_repeated(

@@ -13,7 +13,7 @@ from connect.gateways.parquet.parquet_commit import PublishedFile
 from connect.gateways.parquet.parquet_tables import CompletedTables
 from coordinator.commit.commit_retries import WaitingClock
 from coordinator.commit.rules.commit_rules import TableCommitter
-from coordinator.commit.table_logs.delta_files import delta_file
+from coordinator.commit.table_logs.delta_files import delta_file, held_before
 from coordinator.commit.table_logs.delta_row_changes import DeltaRowChanges
 from coordinator.commit.table_logs.log_committer import LogCommitter
 from coordinator.commit.table_logs.parquet_files import parquet_file
@@ -40,6 +40,7 @@ def log_committer(
     properties, locations = config.catalog_properties, config.locations
     if config.table_format == "delta":
         store = open_delta_tables(properties, locations, observe)
+        more["prove"] = partial(held_before, are_verified_later=config.is_row_level)
         if config.is_row_level:
             more["row_changes"] = partial(DeltaRowChanges.of, config, clock)
         return LogCommitter[DeltaFile](store, delta_file, config, clock, **more)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType
 
-from coordinator.row_deletes.deleted_keys import NEVER, DeletedKeys
+from coordinator.row_deletes.deleted_keys import NEVER, DeletedKeys, KeyResult, KnownValues
 
 KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "bool": (pa.bool_(), [True, False, None]),
@@ -41,7 +41,8 @@ def test_each_type_of_key_is_found(name: str) -> None:
         keys = DeletedKeys([(4, [pa.array([value], kind)])])
         found = keys.last_steps([pa.array(values, kind)]).tolist()
         assert found == [4 if each == value else NEVER for each in values]
-        assert keys.has_null(0) == (value is None)
+        nulls = KnownValues(is_null=True)
+        assert keys.may_be_in(0, nulls) == (value is None)
 
 
 @settings(deadline=None)
@@ -68,12 +69,20 @@ def test_bounds_and_partitions_exclude_files() -> None:
     days = pa.array([date(2026, 1, 1), None, date(2026, 1, 9)], pa.date32())
     keys = DeletedKeys([(0, [days])])
     first = (date(2026, 1, 1) - date(1970, 1, 1)).days
-    assert keys.has_between(0, first, first)
-    assert keys.has_between(0, first + 5, first + 8)
-    assert not keys.has_between(0, first + 1, first + 7)
-    assert not keys.has_between(0, first + 9, first + 20)
+
+    def are_within(low: int, high: int) -> bool:
+        return keys.may_be_in(0, KnownValues(low, high, may_be_null=False))
+
+    assert are_within(first, first)
+    assert are_within(first + 5, first + 8)
+    assert not are_within(first + 1, first + 7)
+    assert not are_within(first + 9, first + 20)
     numbers = DeletedKeys([(0, [pa.array([1, 2], pa.int64())])])
-    bucket = BucketTransform(16).transform(LongType())
-    assert numbers.transformed(0, "bucket[16]", bucket) == {bucket(1), bucket(2)}
+    bucket = KeyResult("bucket[16]", BucketTransform(16).transform(LongType()))
+    buckets = {bucket.of(1), bucket.of(2)}
+    for number in range(16):
+        found = numbers.may_be_in(0, KnownValues(number, number, may_be_null=False), bucket)
+        assert found == (number in buckets)
     many = DeletedKeys([(0, [pa.array(range(20_000), pa.int64())])])
-    assert many.transformed(0, "bucket[16]", bucket) is None
+    assert many.may_be_in(0, KnownValues(99, 99, may_be_null=False), bucket)
+    assert numbers.may_be_in(0, KnownValues())
