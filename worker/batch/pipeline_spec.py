@@ -185,6 +185,7 @@ class PipelineSpec:
         config: the connector, placeholders resolved.
         tables: the known tables.
         absent: names of tables that do not exist; records for them are unmatched.
+        missing: those of these that the first record with a value creates.
         limits: limits of a Spark task.
         reference_only: whether each record takes the reference path, for comparison.
         unusable: tables to which no row can be written; records for them are refused.
@@ -200,6 +201,7 @@ class PipelineSpec:
     unusable: Mapping[str, UnusableTable] = field(default_factory=dict)
     valid_through_ms: int | None = None
     distribution: Distribution | None = None
+    missing: frozenset[str] = frozenset()
 
     @property
     def has_dead_letters(self) -> bool:
