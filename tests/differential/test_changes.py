@@ -172,6 +172,40 @@ def test_a_tombstone_with_a_plain_key_deletes_by_the_only_key_column(tmp_path: P
     assert result.progress[TopicPartition("t", 0)].dropped == 1
 
 
+@pytest.mark.parametrize("reference_only", [False, True])
+@pytest.mark.parametrize("is_upsert", [False, True])
+@pytest.mark.parametrize(
+    ("text", "operation"),
+    [
+        *((text, "D") for text in ("true", '"true"', '"TRUE"', '"d"', '"DELETE"')),
+        *((text, "U") for text in ('"u"', '"Update"', '"replace"', '" UPSERT "')),
+        *((text, "I") for text in ("false", '"false"', "null", '""', '"r"', '"c"', '"INSERT"')),
+        *((text, None) for text in ('"x"', '"t"', '"truncate"', '"no"', "1", "0", "{}", '"+I"')),
+    ],
+)
+def test_values_of_the_operation(
+    tmp_path: Path, text: str, operation: str | None, is_upsert: bool, reference_only: bool
+) -> None:
+    """Known values change rows, and any other value is a record error, on both paths."""
+    more = {"iceberg.tables.upsert-mode-enabled": str(is_upsert).lower()}
+    line = f'{{"id":1,"amount":1.0,"_cdc":{{"op":{text}}}}}'.encode()
+    result = run_batches(
+        config(**{**CDC, **more, **TOLERANT}),
+        [keyed_plan(tmp_path, 1)],
+        [source([line], keys=[b'{"id":1}'])],
+        reference_only=reference_only,
+    )
+    files = {file.content for file in result.files.get("db.t1", ())}
+    written = {
+        "D": {FileContent.EQUALITY_DELETES},
+        "U": {FileContent.EQUALITY_DELETES, FileContent.DATA},
+        "I": {FileContent.EQUALITY_DELETES, FileContent.DATA} if is_upsert else {FileContent.DATA},
+        None: set(),
+    }
+    assert files == written[operation]
+    assert [d.error.code for d in result.dead_letters] == ["cdc_field"] * (operation is None)
+
+
 DYNAMIC = {
     **CDC,
     "iceberg.tables": None,
