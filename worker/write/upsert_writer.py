@@ -37,7 +37,6 @@ from control_schemas.events import ContentFile, RowCounts
 from worker.batch.blocks import Block, one_chunk
 from worker.batch.descriptors import file_rows, rows_row
 from worker.batch.pipeline_spec import PipelineLimits
-from worker.convert.scalars import some
 from worker.write.parquet_writer import Writers
 from worker.write.table_writer import FileNames, TableWriter, by_position
 
@@ -90,7 +89,8 @@ class ColumnOperations:
         meanings = [self._rules.known_meaning(v) for v in encoded.dictionary.to_pylist()]
         codes: Any = encoded.indices.to_numpy(zero_copy_only=False)
         operations = np.array(meanings, np.int64)[codes]
-        return operations, some(operations == UNKNOWN_OPERATION)
+        unknown: Mask = operations == UNKNOWN_OPERATION
+        return operations, unknown if unknown.any() else None
 
     def _only_nulls(self, column: pa.Array) -> tuple[npt.NDArray[np.int64], Mask | None]:
         """Return no operations: only the record path knows the text of these values."""
