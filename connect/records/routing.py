@@ -7,8 +7,10 @@ Rules of this file:
 - Dynamic tables: the route field contains the table's name, which is converted to lower case.
 - Topic map and name template: the topic's entry in the map names the table. Without an entry, the
   filled template names it. A template may contain the name of the value's schema.
-- Tombstones have no table, which is not an error. If a connector applies row-level changes and the
-  table does not depend on the value, a tombstone with a key goes to every table.
+- Tombstones have no table, which is not an error. If a connector applies row-level changes, a
+  tombstone with a key goes to the tables that its topic, or the route field in its message key,
+  names. Static tables without the field in the key: to every table, if the connector has one topic.
+  Otherwise the router raises a RecordError of stage ROUTE and code ``tombstone_unroutable``.
 - Any other record without a table is dropped only if the configuration says so. Otherwise the
   router raises a RecordError of stage ROUTE and code ``unmatched``. The caller handles it as
   ``ConnectorConfig.unmatched`` says, not as the error tolerance says.
@@ -16,7 +18,8 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from connect.config.connector import ConnectorConfig
@@ -28,6 +31,9 @@ from connect.records.conversion.text import java_text
 from connect.records.table_names import NameTemplate
 
 UNMATCHED: Final = "unmatched"
+TOMBSTONE_UNROUTABLE: Final = "tombstone_unroutable"
+WITHOUT_TABLE: Final = frozenset({UNMATCHED, TOMBSTONE_UNROUTABLE})
+"""Codes of records whose handling ``iceberg.tables.unmatched`` decides."""
 
 
 class Router:
@@ -42,6 +48,7 @@ class Router:
     """
 
     def __init__(self, config: ConnectorConfig, known_tables: frozenset[str] = frozenset()) -> None:
+        self._config = config
         self._path = tuple(config.route_field.split(".")) if config.route_field else ()
         self._dynamic = config.dynamic_enabled
         self._tables = tuple(dict.fromkeys(config.tables))
@@ -51,10 +58,8 @@ class Router:
             if config.name_template
             else None
         )
-        self._qualified = config.qualified
         self._granted = compile_java_regex(config.granted_tables) if config.granted_tables else None
         self._drop = config.unmatched == "drop"
-        self._deletes = config.is_row_level
         self._tables_max = config.max_tables
         self._seen = set(known_tables)
         self._regexes = tuple(
@@ -67,25 +72,50 @@ class Router:
         """Return the tables of a record. The result is empty for tombstones and dropped records.
 
         Raises:
-            RecordError: stage ROUTE; code ``unmatched``, ``route_field`` (a value on the path
-                has no fields) or ``too_many_tables``.
+            RecordError: stage ROUTE; code ``unmatched``, ``tombstone_unroutable``, ``route_field``
+                (a value on the path has no fields) or ``too_many_tables``.
         """
         if record.value is None:
-            is_delete = self._deletes and record.key is not None
-            return self._tables if is_delete and not self._dynamic and not self._path else ()
+            is_delete = self._config.is_row_level and record.key is not None
+            return self._route_tombstone(record) if is_delete else ()
         if self._dynamic:
             return self._route_dynamic(record.value)
         if self._topic_tables or self._template is not None:
             return self._route_named(record)
         if not self._path:
             return self._tables
-        value = field_value(record.value, self._path)
-        if value is not None:
-            text = java_text(value)
-            tables = tuple(name for name, regex in self._regexes if regex.fullmatch(text))
-            if tables:
-                return tables
-        return self._unmatched("no table's route regex matches the record")
+        tables = self._matching(field_value(record.value, self._path))
+        return tables or self._unmatched("no table's route regex matches the record")
+
+    def _matching(self, value: Any) -> tuple[str, ...]:
+        text = None if value is None else java_text(value)
+        return tuple(
+            name for name, regex in self._regexes if text is not None and regex.fullmatch(text)
+        )
+
+    def _route_tombstone(self, record: SinkRecord) -> tuple[str, ...]:
+        """Return the tables of a tombstone, which need not exist."""
+        name: str | None = None
+        if self._topic_tables or self._template is not None:
+            name = self._named(record.topic, partial(_key_field, record.key), None)
+        elif not self._path:
+            return self._tables
+        else:
+            value = _key_field(record.key, self._path)
+            if not self._dynamic:
+                tables = self._matching(value)
+                is_from_any = value is None and not self._config.topics_regex
+                if tables or (is_from_any and len(self._config.topics) == 1):
+                    return tables or self._tables
+            elif value is not None:
+                name = java_text(value).lower()
+        if name is not None:
+            return self._table(name, "the tombstone does not name a valid table")
+        return self._unmatched(
+            "neither topic nor message key name the table of the tombstone: put the route field "
+            "into the message key, or drop tombstones with a Filter transformation",
+            TOMBSTONE_UNROUTABLE,
+        )
 
     def _route_dynamic(self, record_value: Any) -> tuple[str, ...]:
         value = field_value(record_value, self._path)
@@ -96,20 +126,25 @@ class Router:
         )
 
     def _route_named(self, record: SinkRecord) -> tuple[str, ...]:
-        name = self._topic_tables.get(record.topic)
-        if name is None and self._template is not None:
-            schema = record.value_schema.name if record.value_schema is not None else None
-            field = lambda path: field_value(record.value, path)  # noqa: E731 - of this record
-            name = self._template.name(record.topic, field, schema)
+        schema = record.value_schema.name if record.value_schema is not None else None
+        name = self._named(record.topic, partial(field_value, record.value), schema)
         if name is None:
             return self._unmatched(
                 "neither topic map nor name template names a table for the record"
             )
         return self._table(name, "the filled name template is not a valid table name")
 
+    def _named(
+        self, topic: str, field: Callable[[tuple[str, ...]], Any], schema: str | None
+    ) -> str | None:
+        name = self._topic_tables.get(topic)
+        if name is None and self._template is not None:
+            name = self._template.name(topic, field, schema)
+        return name
+
     def _table(self, name: str, complaint: str) -> tuple[str, ...]:
         """Return the table that a record names if the connector may write to it."""
-        name = self._qualified(name)
+        name = self._config.qualified(name)
         if name not in self._seen:
             if not all(name.split(".")):
                 return self._unmatched(complaint)
@@ -129,10 +164,18 @@ class Router:
             self._seen.add(name)
         return (name,)
 
-    def _unmatched(self, message: str) -> tuple[str, ...]:
+    def _unmatched(self, message: str, code: str = UNMATCHED) -> tuple[str, ...]:
         if self._drop:
             return ()
-        raise RecordError(message, stage="ROUTE", code=UNMATCHED)
+        raise RecordError(message, stage="ROUTE", code=code)
+
+
+def _key_field(key: Any, path: tuple[str, ...]) -> Any:
+    """Return the value at a path of a message key; None if the key has no such field."""
+    try:
+        return field_value(key, path)
+    except RecordError:
+        return None
 
 
 def field_value(value: Any, path: tuple[str, ...]) -> Any:

@@ -2,8 +2,9 @@
 
 Rules of this file:
 - ``iceberg.tables.cdc-field``: the first letter of the field selects the operation. U replaces the
-  row, D deletes it, and any other value, including null, inserts a row. In upsert mode, an insert
-  replaces the row.
+  row, D deletes it, and so does true, the value of Debezium's ``__deleted``. Known values for new
+  rows, false, null and a missing field insert a row. Any other value is an error. In upsert mode,
+  an insert replaces the row.
 - A tombstone with a key deletes the row if no route field selects the table.
 - Key columns are primitive and not floating point, because Iceberg defines equality for them.
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, NestedField
@@ -25,6 +26,17 @@ from connect.errors import ConfigError, RecordError
 from connect.model.records import SinkRecord, Struct
 from connect.records.conversion.text import java_text
 from connect.records.routing import field_value
+
+UNKNOWN_OPERATION: Final = -1
+
+_DELETES: Final = frozenset({"true"})
+_UPDATES: Final = frozenset({"replace"})
+_INSERTS: Final = frozenset(
+    {
+        *("", "i", "insert", "inserted", "c", "create", "created", "r", "read", "false"),
+        *("a", "add", "added", "n", "new", "s", "snapshot", "l", "load", "bootstrap-insert"),
+    }
+)
 
 
 class Operation(IntEnum):
@@ -50,27 +62,48 @@ class ChangeRules:
         """Return the operation of a record.
 
         Raises:
-            RecordError: code ``cdc_field``; a value on the path has no fields.
+            RecordError: code ``cdc_field``; a value on the path has no fields, or the field has a
+                value that is no operation.
         """
         if record.value is None:
             return Operation.DELETE
         if not self.path:
             return self._plain
         try:
-            return self.meaning(field_value(record.value, self.path))
+            value = field_value(record.value, self.path)
         except RecordError:
             raise RecordError(
                 f"a value on the path {'.'.join(self.path)} (iceberg.tables.cdc-field) "
                 "has no fields",
                 code="cdc_field",
             ) from None
+        return self.meaning(value)
 
     def meaning(self, value: Any) -> Operation:
-        """Return the operation for a value of the CDC field."""
-        letter = "" if value is None else java_text(value).strip()[:1].upper()
-        if letter == "D":
+        """Return the operation for a value of the CDC field.
+
+        Raises:
+            RecordError: code ``cdc_field``; the value is no operation.
+        """
+        text = "" if value is None else java_text(value).strip().lower()
+        if text[:1] == "d" or text in _DELETES:
             return Operation.DELETE
-        return Operation.UPDATE if letter == "U" else self._plain
+        if text[:1] == "u" or text in _UPDATES:
+            return Operation.UPDATE
+        if text in _INSERTS:
+            return self._plain
+        raise RecordError(
+            f"{text[:40]!r} in the field {'.'.join(self.path)} (iceberg.tables.cdc-field) is no "
+            "operation: I, C and R insert, U updates, D deletes, true deletes, false inserts",
+            code="cdc_field",
+        )
+
+    def known_meaning(self, value: Any) -> int:
+        """Return the operation for a value, or ``UNKNOWN_OPERATION``."""
+        try:
+            return int(self.meaning(value))
+        except RecordError:
+            return UNKNOWN_OPERATION
 
 
 def key_columns(schema: Schema, names: tuple[str, ...], *, table: str) -> tuple[NestedField, ...]:

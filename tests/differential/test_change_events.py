@@ -63,6 +63,7 @@ ODD: dict[str, list[Any]] = {
         *(None, {}, {"db": "d"}, {"db": "d", "table": "t"}, {"schema": None, "db": "d"}, 7),
         *({"schema": None, "db": "d", "table": "t"}, {"schema": "s", "db": "d", "table": "{db}"}),
         *({"schema": 5, "table": "t"}, {"schema": "{table}", "table": "t"}, {"table": {}}),
+        *({"db": "d", "collection": "c"}, {"db": "d", "table": None, "collection": "c"}),
     ],
 }
 GOOD = {

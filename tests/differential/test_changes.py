@@ -51,6 +51,7 @@ KEYED = {
     "key.converter.schemas.enable": "false",
 }
 CDC = {**KEYED, "iceberg.tables.cdc-field": "_cdc.op"}
+BAD = "bad_json"
 UPSERT = {**KEYED, "iceberg.tables.upsert-mode-enabled": "true"}
 TOLERANT = {"errors.tolerance": "all"}
 Key = tuple[Any, Any]
@@ -307,6 +308,112 @@ def test_a_tombstone_with_a_plain_key_deletes_by_the_only_key_column(tmp_path: P
     [file] = result.files["db.t1"]
     assert pq.read_table(file.file_path.removeprefix("file://")).to_pylist() == [{"id": 7}]
     assert result.progress[TopicPartition("t", 0)].dropped == 1
+
+
+@pytest.mark.parametrize("reference_only", [False, True])
+@pytest.mark.parametrize("is_upsert", [False, True])
+@pytest.mark.parametrize(
+    ("text", "operation"),
+    [
+        *((text, "D") for text in ("true", '"true"', '"TRUE"', '"d"', '"DELETE"')),
+        *((text, "U") for text in ('"u"', '"Update"', '"replace"', '" UPSERT "')),
+        *((text, "I") for text in ("false", '"false"', "null", '""', '"r"', '"c"', '"INSERT"')),
+        *((text, None) for text in ('"x"', '"t"', '"truncate"', '"no"', "1", "0", "{}", '"+I"')),
+    ],
+)
+def test_values_of_the_operation(
+    tmp_path: Path, text: str, operation: str | None, is_upsert: bool, reference_only: bool
+) -> None:
+    """Known values change rows, and any other value is a record error, on both paths."""
+    more = {"iceberg.tables.upsert-mode-enabled": str(is_upsert).lower()}
+    line = f'{{"id":1,"amount":1.0,"_cdc":{{"op":{text}}}}}'.encode()
+    result = run_batches(
+        config(**{**CDC, **more, **TOLERANT}),
+        [keyed_plan(tmp_path, 1)],
+        [source([line], keys=[b'{"id":1}'])],
+        reference_only=reference_only,
+    )
+    files = {file.content for file in result.files.get("db.t1", ())}
+    written = {
+        "D": {FileContent.EQUALITY_DELETES},
+        "U": {FileContent.EQUALITY_DELETES, FileContent.DATA},
+        "I": {FileContent.EQUALITY_DELETES, FileContent.DATA} if is_upsert else {FileContent.DATA},
+        None: set(),
+    }
+    assert files == written[operation]
+    assert [d.error.code for d in result.dead_letters] == ["cdc_field"] * (operation is None)
+
+
+DYNAMIC = {
+    **CDC,
+    "iceberg.tables": None,
+    "iceberg.tables.dynamic-enabled": "true",
+    "iceberg.tables.route-field": "t",
+}
+INSERT = b'{"t":"db.t1","id":1,"amount":1.0,"_cdc":{"op":"I"}}'
+DELETE = b'{"t":"db.t1","id":1,"_cdc":{"op":"D"}}'
+
+
+@pytest.mark.parametrize("reference_only", [False, True])
+@pytest.mark.parametrize(
+    "case",
+    [
+        ([DELETE, None], b'{"id":1}', "dropped"),
+        ([DELETE, None], b'{"id":2}', "dead"),
+        ([INSERT, None], b'{"id":1}', "dead"),
+        ([b"{", None], b'{"id":1}', "dead"),
+        ([INSERT, None], b'{"t":"db.t1","id":1}', "written"),
+        ([None], b'{"id":1}', "dead"),
+    ],
+)
+@pytest.mark.parametrize("block_rows", [1, 10])
+def test_a_tombstone_without_a_table_is_never_lost(
+    tmp_path: Path,
+    case: tuple[list[bytes | None], bytes, str],
+    reference_only: bool,
+    block_rows: int,
+) -> None:
+    """It is dropped behind its own delete, and a dead letter behind any other record."""
+    values, last_key, outcome = case
+    batch = source(values, keys=[*([b'{"id":1}'] * (len(values) - 1)), last_key])
+    result = run_batches(
+        config(**DYNAMIC, **TOLERANT),
+        [keyed_plan(tmp_path, 1)],
+        [batch],
+        limits=PipelineLimits(block_rows=block_rows),
+        reference_only=reference_only,
+    )
+    letters = [(d.record.offset, d.error.code) for d in result.dead_letters if d.error.code != BAD]
+    last = len(values) - 1
+    assert letters == ([(last, "tombstone_unroutable")] if outcome == "dead" else [])
+    assert result.progress[TopicPartition("t", 0)].dropped == (outcome == "dropped")
+
+
+def test_a_tombstone_whose_predecessor_is_not_known_does_not_end_the_task(tmp_path: Path) -> None:
+    """Its delete may be in the batch before. Behind an insert it ends the task."""
+    plans, keys = [keyed_plan(tmp_path, 1)], [b'{"id":1}'] * 2
+    result = run_batches(config(**DYNAMIC), plans, [source([None], keys=keys[:1])])
+    assert result.progress[TopicPartition("t", 0)].dropped == 1
+    failed = run_batches(config(**DYNAMIC), plans, [source([INSERT, None], keys=keys)])
+    assert failed.error is not None
+    assert failed.error.code == "tombstone_unroutable"
+
+
+@pytest.mark.parametrize(
+    ("more", "requested"),
+    [({}, ["db.new"]), ({"absent": frozenset({"db.new"})}, [])],
+)
+def test_a_tombstone_for_a_table_that_is_not_loaded_asks_for_it(
+    tmp_path: Path, more: Any, requested: list[str]
+) -> None:
+    """The table may exist since before a restart; the tombstone does not create it."""
+    auto = {"iceberg.tables.auto-create-enabled": "true"}
+    batch = source([None], keys=[b'{"t":"db.new","id":1}'])
+    plans = [keyed_plan(tmp_path, 1)]
+    result = run_batches(config(**DYNAMIC, **auto), plans, [batch], **more)
+    assert [(r.table, r.schema_json) for r in result.table_requests] == [
+        (name, None) for name in requested
+    ]
 
 
 @pytest.mark.parametrize(

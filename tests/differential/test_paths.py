@@ -330,3 +330,37 @@ def test_records_are_routed_alike_on_both_paths(name: str, unmatched: str, tmp_p
             limits = PipelineLimits(block_rows=1 if len(batch) > 1 else 100)
             by_column, by_record = both(connector, plans, batch, limits)
             assert by_column == by_record
+
+
+NEW_FIELDS: dict[str, str | None] = {
+    '[null,"z"]': '"string"',
+    '[{},{"a":1}]': '"a"',
+    "[[],[null],[1]]": '"long"',
+    '[{"x":[]},null,{"x":[null,{"q":1}],"y":2}]': '"q"',
+    '{"x":[null,null,2]}': '"x"',
+    "[null]": None,
+    "[{}]": None,
+    "123456789012345678901": "unsupported_type",
+    "[1,123456789012345678901]": "unsupported_type",
+}
+
+
+@pytest.mark.parametrize("text", NEW_FIELDS)
+def test_the_type_of_a_new_field_is_found_at_any_depth(text: str, tmp_path: Path) -> None:
+    """By the first value that has one; a value without any type is refused, not dropped."""
+    schema = Schema(NestedField(1, "id", TYPES["long"], required=False))
+    connector = config(**ALL, **{"iceberg.tables.evolve-schema-enabled": "true"})
+    lines = [f'{{"id":1,"new":{text}}}'.encode(), b'{"id":2}']
+    expected = NEW_FIELDS[text]
+    for reference_only in (False, True):
+        result = run_batches(
+            connector,
+            [plan(tmp_path, schema)],
+            [source(lines)],
+            reference_only=reference_only,
+        )
+        codes = [letter.error.code for letter in result.dead_letters]
+        requested = [change for request in result.schema_requests for change in request.changes]
+        assert codes == ([expected] if expected == "unsupported_type" else [])
+        assert len(requested) == (expected is not None and not codes)
+        assert codes or expected is None or expected in requested[0]

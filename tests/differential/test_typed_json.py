@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
-from pyiceberg.types import LongType, NestedField, StringType, StructType
+from pyiceberg.types import (
+    DecimalType,
+    IcebergType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimeType,
+)
 
+from connect.records.converters.json.json_schema_data import readable_json_schema
 from connect.records.tables.type_inference import type_of
 from tests.differential.both_paths import ALL, both
 from tests.differential.cases import RECORDS, VALUES
 from tests.differential.examples import part
-from tests.differential.support import config, plan, source
+from tests.differential.support import config, plan, rows_of, run_batches, source
 from tests.golden.records_model import schema_of
 
 JSON_SCHEMA = "io.confluent.connect.json.JsonSchemaConverter"
@@ -169,3 +179,77 @@ def test_structs_in_text_columns_have_the_defaults_of_their_schema(
     by_column, by_record = both(config(**ALL, **keys), [plan(tmp_path, table)], [source(records)])
     assert by_column == by_record
     assert given.replace("null", "7") in str(by_column).replace("\\", "")
+
+
+VARIABLE = {
+    "type": "struct",
+    "name": "io.debezium.data.VariableScaleDecimal",
+    "fields": [{"field": "scale", "type": "int32"}, {"field": "value", "type": "bytes"}],
+}
+MICRO_TIME = {"type": "int64", "name": "io.debezium.time.MicroTime"}
+NANO_TIME = {"type": "int64", "name": "io.debezium.time.NanoTime"}
+
+
+@pytest.mark.parametrize(
+    ("field", "column", "value", "stored"),
+    [
+        (MICRO_TIME, TimeType(), "5000000", 5_000_000),
+        (MICRO_TIME, TimeType(), "86400000000", "out_of_range"),
+        (MICRO_TIME, LongType(), "5000000", 5_000_000),
+        (NANO_TIME, TimeType(), "5000000000", 5_000_000),
+        (NANO_TIME, TimeType(), "5000000001", 5_000_000),
+        (VARIABLE, DecimalType(10, 2), '{"scale":1,"value":"AP8="}', Decimal("25.50")),
+        (VARIABLE, DecimalType(10, 2), '{"scale":-2,"value":"/w=="}', Decimal("-100.00")),
+        (VARIABLE, DecimalType(10, 2), '{"scale":0,"value":""}', Decimal("0.00")),
+        (VARIABLE, DecimalType(10, 2), '{"scale":3,"value":"AQ=="}', "lost_fraction"),
+        (VARIABLE, DecimalType(4, 2), '{"scale":0,"value":"AP8="}', "out_of_range"),
+        (VARIABLE, DecimalType(10, 2), '{"scale":2000000000,"value":"AQ=="}', "out_of_range"),
+    ],
+)
+def test_types_of_debezium_go_into_typed_columns(
+    tmp_path: Path, field: dict[str, Any], column: IcebergType, value: str, stored: Any
+) -> None:
+    """By their unit and scale, with both paths alike."""
+    schema = json.dumps({"type": "struct", "fields": [{"field": "c", "optional": True, **field}]})
+    line = f'{{"schema":{schema},"payload":{{"c":{value}}}}}'.encode()
+    connector = config(**ALL, **{"value.converter.schemas.enable": "true"})
+    table = plan(tmp_path, Schema(NestedField(1, "c", column, required=False)))
+    for reference_only in (False, True):
+        result = run_batches(connector, [table], [source([line])], reference_only=reference_only)
+        codes = [letter.error.code for letter in result.dead_letters]
+        rows = [row["c"] for row in rows_of(result, "db.t1")]
+        assert (codes, rows) == (([stored], []) if isinstance(stored, str) else ([], [stored]))
+
+
+def test_a_decimal_of_variable_scale_without_schema(tmp_path: Path) -> None:
+    """Its bytes are base64, as JsonConverter writes them."""
+    table = plan(tmp_path, Schema(NestedField(1, "c", DecimalType(10, 2), required=False)))
+    lines = [b'{"c":{"scale":1,"value":"AP8="}}', b'{"c":{"scale":1}}', b'{"c":1.5}']
+    by_column, by_record = both(config(**ALL), [table], [source(lines)])
+    assert by_column == by_record
+    assert len(by_column["rows"]["db.t1"]) == 2
+    assert [letter[2] for letter in by_column["letters"]] == ["wrong_type"]
+
+
+def test_an_object_without_properties_is_text(tmp_path: Path) -> None:
+    """In the schema of a new column, inside of lists, and in rows of both paths."""
+    properties = {
+        "id": {"type": "integer"},
+        "free": {"type": "object"},
+        "all": {"type": "array", "items": {"type": "object", "additionalProperties": True}},
+        "none": {"oneOf": [{"type": "null"}, {"type": "object"}]},
+    }
+    file = tmp_path / "schema.json"
+    file.write_text(json.dumps({"type": "object", "properties": properties}))
+    options = {"value.converter": JSON_SCHEMA, "value.converter.schema.file": str(file)}
+    connector = config(**ALL, **options, **{"value.converter.schemas.enable": None})
+    reader = readable_json_schema(file.read_text(), {}, optional_unless_required=False)
+    kind = type_of(reader.schema, force_optional=True)
+    assert isinstance(kind, StructType)
+    table = plan(tmp_path, assign_fresh_schema_ids(Schema(*kind.fields)))
+    lines = [b'{"id":1,"free":{"a":1.5},"all":[{"b":[1]},{}],"none":null}']
+    for reference_only in (False, True):
+        result = run_batches(connector, [table], [source(lines)], reference_only=reference_only)
+        assert rows_of(result, "db.t1") == [
+            {"id": 1, "free": '{"a":1.5}', "all": ['{"b":[1]}', "{}"], "none": None}
+        ]

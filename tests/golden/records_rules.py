@@ -27,7 +27,7 @@ class Outcome:
         value: the value or row, in the model of ``records_model``.
         agrees: whether the value is the recorded one.
         detail: for a reader of a failure.
-        has_more: whether the row is the recorded one with more fields of structs.
+        has_more: whether the row is the recorded one with more fields of structs or new lists.
     """
 
     error: str | None
@@ -210,7 +210,14 @@ def _small_integer(case: Case, outcome: Outcome) -> bool:
 
 def _fields_of_later_items(case: Case, outcome: Outcome) -> bool:
     """Java infers a new list from its first item, and takes the last of two new types."""
-    return outcome.error is None and outcome.has_more and "updates" in case["expected"]
+    is_inferred = not {"updates", "type"}.isdisjoint(case["expected"])
+    return outcome.error is None and outcome.has_more and is_inferred
+
+
+def _no_type_for_number(case: Case, outcome: Outcome) -> bool:
+    """Java drops a field of which it cannot infer a type."""
+    is_dropped = "type" in case["expected"] and case["expected"]["type"] is None
+    return is_dropped and outcome.error == "unsupported_type"
 
 
 def _decimal_grows(case: Case, outcome: Outcome) -> bool:
@@ -265,6 +272,7 @@ EXTENSIONS = (
     ),
     Rule("fields and symbols may have any name", frozenset(), _java_error(*_AVRO_NAMES)),
     Rule("fields of later items of a new list are added", frozenset(), _fields_of_later_items),
+    Rule("a new number without a type is refused", frozenset(), _no_type_for_number),
     Rule("a decimal column grows under evolution", frozenset(), _decimal_grows),
     Rule("odd connect properties are ignored", frozenset(), _java_error(*_AVRO_PROPERTIES)),
     Rule("maps of Avro's entries are read anywhere", frozenset(), _java_error(*_AVRO_MAPS)),

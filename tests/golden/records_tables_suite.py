@@ -80,8 +80,17 @@ def type_json(kind: IcebergType | None) -> Any:
 
 def compare_infer(case: Case) -> Result:
     """One case of ``schema/infer``."""
-    inferred = type_json(infer_type(model.plain(case["input"])))
-    return judge(case, Outcome(None, inferred, inferred == case["expected"]["type"], str(inferred)))
+    judged = {**case, "input": {"value": case["input"]}}
+    try:
+        kind = infer_type(model.plain(case["input"]))
+    except RecordError as error:
+        return judge(judged, Outcome(error.code, detail=str(error)))
+    inferred, recorded = type_json(kind), case["expected"]["type"]
+    is_list = isinstance(kind, ListType) and type(case["input"]) is list
+    has_more = is_list and (recorded is None or len(str(inferred)) > len(str(recorded)))
+    return judge(
+        judged, Outcome(None, inferred, inferred == recorded, str(inferred), has_more=has_more)
+    )
 
 
 def compare_from_connect(case: Case) -> Result:
@@ -153,9 +162,11 @@ def compare_evolution(case: Case) -> Result:
 
 
 def _has_more(row: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
-    """Whether a row is a recorded one with more fields of structs."""
-    return row.keys() == recorded.keys() and all(
-        same_column(_without_more(row[name], recorded[name]), recorded[name]) for name in row
+    """Whether a row is a recorded one with more fields of structs, and with new lists."""
+    lists = all(isinstance(row[name], list) for name in row.keys() - recorded.keys())
+    return lists and all(
+        name in row and same_column(_without_more(row[name], value), value)
+        for name, value in recorded.items()
     )
 
 

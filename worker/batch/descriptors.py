@@ -412,7 +412,9 @@ _KINDS: Final = (
 def _table_requests(items: list[dict[str, Any]]) -> tuple[TableRequest, ...]:
     by_name: dict[str, TableRequest] = {}
     for item in items:
-        by_name.setdefault(item["table"], TableRequest(**item))
+        asked = TableRequest(**item)
+        if by_name.setdefault(asked.table, asked).schema_json is None:
+            by_name[asked.table] = asked  # a tombstone only asks to load the table
     return tuple(by_name.values())
 
 

@@ -186,6 +186,7 @@ class PipelineSpec:
         config: the connector, placeholders resolved.
         tables: the known tables.
         absent: names of tables that do not exist; records for them are unmatched.
+        missing: those of these that the first record with a value creates.
         limits: limits of a Spark task.
         reference_only: whether each record takes the reference path, for comparison.
         unusable: tables to which no row can be written; records for them are refused.
@@ -205,6 +206,7 @@ class PipelineSpec:
     distribution: Distribution | None = None
     sources: tuple[TopicPartition, ...] = ()
     reports_keys: bool = False
+    missing: frozenset[str] = frozenset()
 
     @property
     def has_dead_letters(self) -> bool:

@@ -321,7 +321,7 @@ class JsonDecoder:
 def _read(
     data: pa.Buffer, schema: pa.Schema | None, behavior: str, *, is_multiline: bool
 ) -> pa.Table:
-    return pj.read_json(
+    table = pj.read_json(
         pa.BufferReader(data),
         read_options=pj.ReadOptions(use_threads=False, block_size=max(data.size + 1, 1 << 16)),
         parse_options=pj.ParseOptions(
@@ -330,6 +330,15 @@ def _read(
             unexpected_field_behavior=behavior,
         ),
     )
+    if behavior == "infer":
+        try:
+            table.validate()
+        except pa.ArrowInvalid:
+            # a list that begins with nulls has too few items if its type is inferred
+            if schema == table.schema:
+                raise
+            return _read(data, table.schema, behavior, is_multiline=is_multiline)
+    return table
 
 
 def _concatenated(parts: list[Rows]) -> Rows:

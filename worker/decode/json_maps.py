@@ -24,7 +24,7 @@ from worker.batch.blocks import one_chunk
 from worker.convert.scalars import Doubt, join, some, valid_rows
 from worker.decode.byte_prefilters import may_hold, raw_bytes
 from worker.decode.json_decoder import INEXACT, DecodedBlock, JsonDecoder, Piece
-from worker.decode.json_types import extra_rows
+from worker.decode.json_types import extra_rows, has_more
 
 Rows = npt.NDArray[np.int64]
 Path = tuple[str, ...]
@@ -98,7 +98,7 @@ class MapDecoder:
         ambiguous = join(ambiguous, self._may_hold_null(texts))
         unexpected = np.empty(0, np.int64)
         if table.schema.names != self._asked.names or any(
-            _has_more(field.type, asked_field.type)
+            has_more(field.type, asked_field.type)
             for field, asked_field in zip(table.schema, self._asked, strict=False)
         ):
             if self._report:
@@ -248,16 +248,3 @@ def _is_parsed(inferred: pa.DataType, kind: pa.DataType) -> bool:
 def _of_lists(ambiguous: Doubt, offsets: Any) -> Doubt | None:
     before = np.concatenate(([0], np.cumsum(ambiguous)))
     return some(before[offsets[1:]] > before[offsets[:-1]])
-
-
-def _has_more(inferred: pa.DataType, expected: pa.DataType) -> bool:
-    """Return whether there are fields that are not asked for."""
-    if pa.types.is_struct(inferred) and pa.types.is_struct(expected):
-        expected_types = {f.name: f.type for f in expected}
-        return any(
-            f.name not in expected_types or _has_more(f.type, expected_types[f.name])
-            for f in inferred
-        )
-    if pa.types.is_list(inferred) and pa.types.is_list(expected):
-        return _has_more(inferred.value_type, expected.value_type)
-    return False

@@ -189,6 +189,16 @@ def _extra(column: pa.Array, expected: pa.DataType | None) -> Mask:
     return mask
 
 
+def has_more(kind: pa.DataType, expected: pa.DataType) -> bool:
+    """Return whether a type has fields that another one lacks, at any depth."""
+    if pa.types.is_struct(kind) and pa.types.is_struct(expected):
+        types = {f.name: f.type for f in expected}
+        return any(f.name not in types or has_more(f.type, types[f.name]) for f in kind)
+    if pa.types.is_list(kind) and pa.types.is_list(expected):
+        return has_more(kind.value_type, expected.value_type)
+    return False
+
+
 def pruned(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the table with the schema's fields only, at any depth."""
     columns = [_pruned(table.column(f.name).combine_chunks(), f.type) for f in schema]

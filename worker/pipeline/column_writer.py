@@ -22,7 +22,7 @@ from worker.batch.pipeline_spec import PipelineSpec
 from worker.decode.decoded_rows import Columns
 from worker.pipeline.progress import DROPPED, WRITTEN, Outcome
 from worker.pipeline.record_fallback import RecordPath
-from worker.pipeline.table_group import Deleted, Part
+from worker.pipeline.table_group import Deleted, FieldsOfOthers, Part, TableGroup
 from worker.write.parquet_writer import sizes_of
 from worker.write.partitions import split_by_codes, take_rows
 from worker.write.routes import ColumnRouter
@@ -83,6 +83,7 @@ class ColumnWriter:
         self._output = output
         self._changes = output if isinstance(output, Changes) else None
         self._has_outputs = isinstance(output, Appends) and output.has_outputs
+        self._others = FieldsOfOthers() if spec.config.evolve_schema_enabled else None
         self._router = ColumnRouter(spec.config, reference.route)
         self._operations = ColumnOperations(spec.config)
 
@@ -131,6 +132,8 @@ class ColumnWriter:
         targets, codes, ambiguous = rows.targets, rows.codes, rows.ambiguous
         nowhere = np.array([target == () for target in targets])
         rows.marks = self._marks(rows, order, ranks)
+        groups = self._tables_by_columns(targets)
+        self._add_unknown(rows, groups)
         parts = [
             Part.of(
                 tables,
@@ -141,7 +144,7 @@ class ColumnWriter:
                 deleted=self._deleted(rows.marks, tables),
                 event_time=self._event_time,
             )
-            for tables, members in self._tables_by_columns(targets)
+            for tables, members in groups
         ]
         for part in parts:
             part.add_ambiguous(ambiguous)
@@ -201,6 +204,17 @@ class ColumnWriter:
             rows.ambiguous |= more
         return Marks(operations, order + places, of_rows)
 
+    def _add_unknown(self, rows: _BlockRows, groups: list[TableGroup]) -> None:
+        """Mark rows with values in fields that their table lacks; rows that delete add none."""
+        if self._others is None:
+            return
+        unknown = self._others.rows(rows.decoded, groups, rows.codes)
+        if unknown is None:
+            return
+        if rows.marks is not None:
+            unknown = unknown & (rows.marks.operations != Operation.DELETE)
+        rows.ambiguous |= unknown
+
     def _deleted(self, marks: Marks | None, tables: list[TableWriter]) -> Deleted | None:
         if marks is None or self._changes is None:
             return None
@@ -208,7 +222,7 @@ class ColumnWriter:
         places = {place for changes in table_changes for place in changes.key_places}
         return Deleted(marks.operations == Operation.DELETE, frozenset(places))
 
-    def _tables_by_columns(self, targets: Targets) -> list[tuple[list[TableWriter], Mask]]:
+    def _tables_by_columns(self, targets: Targets) -> list[TableGroup]:
         """Return tables with equal columns, and which targets have one of them."""
         groups: dict[tuple[str, ...], tuple[dict[str, TableWriter], Mask]] = {}
         for code, target in enumerate(targets):

@@ -22,6 +22,7 @@ import pyarrow as pa
 from connect import failpoints
 from connect.clock import Clock, SystemClock
 from connect.errors import ConfigError, RecordError, RetriableError
+from connect.model.records import KafkaRecord
 from connect.records.record_path import ReferencePath
 from worker.batch.blocks import Block, blocks
 from worker.batch.descriptors import (
@@ -146,6 +147,7 @@ class PipelineTask:
         self._progress = ProgressCounter(spec, clock.now_ms())
         self._order = None if changes is None else ChangeOrder(spec.sources)
         self._taken = 0
+        self._last: KafkaRecord | None = None
 
     def run(self, taken: Iterable[Block]) -> Iterator[pa.RecordBatch]:
         """Take all blocks.
@@ -235,13 +237,25 @@ class PipelineTask:
                 return  # the batch runs again: a part of each block shows what else is missing
             part = places[start : start + _RECORDS_AT_ONCE]
             for place, record in zip(part.tolist(), block.records(part), strict=True):
-                rank = 0 if ranks is None else int(ranks[place])
-                outcome[place] = self._records.take(record, order=self._taken + place, rank=rank)
+                outcome[place] = self._records.take(
+                    record,
+                    order=self._taken + place,
+                    rank=0 if ranks is None else int(ranks[place]),
+                    before=partial(self._before, block, place),
+                )
             for table, rows, marks in self._records.rows():
                 if not self._records.requests:
                     self._output.add(table, by_position(rows), marks)
 
+    def _before(self, block: Block, place: int) -> KafkaRecord | None:
+        """Return the record that was read before the one at a place of a block."""
+        if not place:
+            return self._last
+        return next(block.records(np.array([place - 1])))
+
     def _end_block(self, block: Block) -> None:
+        if self._spec.config.is_row_level and block.count:
+            self._last = next(block.records(np.array([block.count - 1])))
         first = self._taken
         self._taken += block.count
         if self._records.requests:

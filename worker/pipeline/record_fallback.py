@@ -3,13 +3,15 @@
 Rules of this file:
 - A record goes to all its tables or to none: it is converted for each table before any table gets
   it. This includes all records that transformations made of it.
+- A tombstone without a table is dropped if the record before it in its partition deletes a row and
+  has the same key. If that record is not in the batch, only a dead letter can report the tombstone.
 - With ``errors.tolerance`` none the first refused record ends the task; with all it becomes a dead
   letter. A record that matches no table follows ``iceberg.tables.unmatched``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +22,7 @@ from connect.errors import RecordError, RetriableError
 from connect.model.records import KafkaRecord, SinkRecord
 from connect.records.conversion.row_converter import NAME_MAPPING_PROPERTY
 from connect.records.record_path import ReferencePath
-from connect.records.routing import UNMATCHED
+from connect.records.routing import TOMBSTONE_UNROUTABLE, UNMATCHED, WITHOUT_TABLE
 from connect.records.row_operations import ChangeRules, Operation
 from connect.records.tables.schema_evolution import changes
 from connect.records.tables.table_creation import table_for
@@ -31,6 +33,13 @@ from worker.convert.table_columns import filled
 from worker.pipeline.progress import DEAD, DROPPED, WRITTEN
 from worker.write.table_writer import TableWriter
 from worker.write.upsert_writer import Changes, Marks
+
+Before = Callable[[], KafkaRecord | None]
+
+
+def no_record() -> KafkaRecord | None:
+    """Return no record: the one before is not known."""
+    return None
 
 
 @dataclass(slots=True)
@@ -92,13 +101,21 @@ class RecordPath:
         self._rules = ChangeRules(spec.config)
         self._rows: dict[str, _TableRows] = {}
 
-    def take(self, record: KafkaRecord, *, order: int = 0, rank: int = 0) -> int:
+    def take(
+        self,
+        record: KafkaRecord,
+        *,
+        order: int = 0,
+        rank: int = 0,
+        before: Before = no_record,
+    ) -> int:
         """Read, route and convert a record.
 
         Args:
             record: the record.
             order: its place among all records of the Spark task.
             rank: as in ``Marks``.
+            before: returns the record that was read before it.
 
         Returns:
             WRITTEN, DROPPED or DEAD.
@@ -111,8 +128,10 @@ class RecordPath:
             return self._take(record, order, rank)
         except RecordError as error:
             error.at(topic=record.topic, partition=record.partition, offset=record.offset)
-            if error.code == UNMATCHED:
+            if error.code in WITHOUT_TABLE:
                 if self._config.unmatched == "drop":
+                    return DROPPED
+                if error.code == TOMBSTONE_UNROUTABLE and self._is_answered(record, before()):
                     return DROPPED
                 is_tolerated = self._config.unmatched == "dead-letter"
             else:
@@ -122,6 +141,19 @@ class RecordPath:
             error.__traceback__ = error.__context__ = None  # they keep frames alive
             self._keep(DeadLetter(record, error))
             return DEAD
+
+    def _is_answered(self, tombstone: KafkaRecord, before: KafkaRecord | None) -> bool:
+        """Return whether a tombstone without a table has nothing to delete, or cannot be judged."""
+        place = tombstone.topic, tombstone.partition
+        if before is None or (before.topic, before.partition) != place:
+            return self._config.unmatched == "fail"  # its delete may be in the batch before
+        if before.key != tombstone.key or before.value is None:
+            return False
+        try:
+            deletes = [self._rules.operation(each) for each in self._reference.read(before)]
+        except RecordError:
+            return False
+        return bool(deletes) and all(each is Operation.DELETE for each in deletes)
 
     def _keep(self, dead_letter: DeadLetter) -> None:
         self._dead_letter_bytes += dead_letter.size
@@ -157,10 +189,7 @@ class RecordPath:
         for converted in self._reference.read(record):
             names = self._reference.route(converted)
             if converted.value is None:  # without a table there is nothing to delete
-                known_tables = (self._tables, self._spec.unusable)
-                names = tuple(
-                    name for name in names if any(name in tables for tables in known_tables)
-                )
+                names = tuple(name for name in names if name not in self._spec.absent)
             operation = self._rules.operation(converted) if names else Operation.INSERT
             for name in names:
                 is_routed = True
@@ -180,6 +209,9 @@ class RecordPath:
     ) -> dict[str, Any] | None:
         """Return the record's row for a table; None when the table must change first."""
         table = self._tables.get(name)
+        if table is None and record.value is None and name not in self._spec.unusable:
+            self.requests.tables.setdefault(name, TableRequest(name))
+            return None
         if table is None:
             self._request_table(name, record)
             return None
@@ -207,9 +239,12 @@ class RecordPath:
             if refusal.code in REFUSALS and not self._config.sends_refused_to_dead_letters:
                 raise RetriableError(text, code=refusal.code, table=name)
             raise RecordError(text, code=refusal.code, table=name)
-        if name in self._spec.absent:
+        if name in self._spec.absent - self._spec.missing:
             raise RecordError("the table does not exist", stage="ROUTE", code=UNMATCHED, table=name)
-        if name in self.requests.tables:
+        requested = self.requests.tables.get(name)
+        if requested is not None and (
+            requested.schema_json or not self._config.auto_create_enabled
+        ):
             return
         if len(self.requests.tables) >= self._spec.limits.requests_max:
             return  # enough for one run; the next one requests the rest

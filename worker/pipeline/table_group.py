@@ -1,9 +1,16 @@
-"""Decoded rows as rows of tables: columns that several tables share are converted once."""
+"""Decoded rows as rows of tables: columns that several tables share are converted once.
+
+Rules of this file:
+- Blocks are decoded with the fields of all tables, of routes and of operations. With schema
+  evolution a row with a value in a field that its own table lacks is ambiguous: the record path
+  requests the column.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +24,73 @@ from worker.batch.blocks import one_chunk
 from worker.convert.scalars import integers, some
 from worker.convert.table_columns import Target, convert, filled, join
 from worker.decode.decoded_rows import Columns
+from worker.decode.json_types import extra_rows, guessed_fields, has_more
 from worker.write.table_writer import TableWriter
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
+TableGroup = tuple[list[TableWriter], Mask]
+"""Tables with equal columns, and which targets have one of them."""
+
+_Lacking = dict[tuple[int, ...], tuple[list[str], pa.Schema]]
+
+_PLANS_KEPT: Final = 16
+
+
+class FieldsOfOthers:
+    """Finds rows with values in fields that their own table lacks and the decoded rows have."""
+
+    def __init__(self) -> None:
+        self._fields: dict[tuple[str, ...], dict[str, pa.DataType]] = {}
+        self._plans: dict[object, _Lacking] = {}
+
+    def rows(self, decoded: Columns, groups: Sequence[TableGroup], codes: Rows) -> Mask | None:
+        """Return these rows; None if there is none.
+
+        Args:
+            decoded: the rows.
+            groups: the tables that the rows go to.
+            codes: number of each row's target.
+        """
+        table = decoded.table
+        unknown: Mask | None = None
+        for numbers, (names, fields) in self._lacking(table.schema, groups).items():
+            filled_names = [n for n in names if table.column(n).null_count < table.num_rows]
+            if filled_names:
+                extra = some(extra_rows(table.select(filled_names), fields))
+                if extra is not None:
+                    members = np.any([groups[number][1] for number in numbers], axis=0)
+                    unknown = join(unknown, some(extra & members[codes]))
+        return unknown
+
+    def _lacking(self, decoded: pa.Schema, groups: Sequence[TableGroup]) -> _Lacking:
+        """Return the fields that groups lack, at any depth, by the numbers of these groups."""
+        keys = tuple(tables[0].columns_key for tables, _ in groups)
+        plan = self._plans.get((decoded, keys))
+        if plan is None:
+            known = [self._fields_of(tables[0]) for tables, _ in groups]
+            plan = {}
+            for field in decoded:
+                lacking: dict[pa.DataType | None, list[int]] = {}
+                for number, fields in enumerate(known):
+                    own = fields.get(field.name)
+                    if own is None or has_more(field.type, own):
+                        lacking.setdefault(own, []).append(number)
+                for own, numbers in lacking.items():
+                    names, schema = plan.get(tuple(numbers), ([], pa.schema([])))
+                    schema = schema if own is None else schema.append(pa.field(field.name, own))
+                    plan[tuple(numbers)] = [*names, field.name], schema
+            if len(self._plans) >= _PLANS_KEPT:
+                self._plans.clear()
+            self._plans[decoded, keys] = plan
+        return plan
+
+    def _fields_of(self, table: TableWriter) -> dict[str, pa.DataType]:
+        fields = self._fields.get(table.columns_key)
+        if fields is None:
+            fields = guessed_fields([table.schema.fields], has_maps=True)
+            self._fields[table.columns_key] = fields
+        return fields
 
 
 @dataclass(frozen=True, slots=True)

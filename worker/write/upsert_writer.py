@@ -29,7 +29,12 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 
 from connect.config.connector import ConnectorConfig
-from connect.records.row_operations import ChangeRules, Operation, message_key_names
+from connect.records.row_operations import (
+    UNKNOWN_OPERATION,
+    ChangeRules,
+    Operation,
+    message_key_names,
+)
 from control_schemas.events import ContentFile, RowCounts
 from worker.batch.blocks import Block, one_chunk
 from worker.batch.descriptors import file_rows, keys_row, rows_row
@@ -86,9 +91,11 @@ class ColumnOperations:
         if not (pa.types.is_string(column.type) or pa.types.is_boolean(column.type)):
             return self._only_nulls(column)
         encoded = column.dictionary_encode(null_encoding="encode")
-        meanings = [int(self._rules.meaning(v)) for v in encoded.dictionary.to_pylist()]
+        meanings = [self._rules.known_meaning(v) for v in encoded.dictionary.to_pylist()]
         codes: Any = encoded.indices.to_numpy(zero_copy_only=False)
-        return np.array(meanings, np.int64)[codes], None
+        operations = np.array(meanings, np.int64)[codes]
+        unknown: Mask = operations == UNKNOWN_OPERATION
+        return operations, unknown if unknown.any() else None
 
     def _only_nulls(self, column: pa.Array) -> tuple[npt.NDArray[np.int64], Mask | None]:
         """Return no operations: only the record path knows the text of these values."""

@@ -82,8 +82,10 @@ JAVA_KEYS: tuple[Key, ...] = (
         "iceberg.tables.cdc-field",
         "STRING",
         "Field with the operation of a record; dots separate nested fields. The first letter "
-        "counts: U replaces the row of the record's key, D deletes it, and other values insert a "
-        "row. A key of the older `io.tabular` sink; Apache's sink does not have it.",
+        "counts: U replaces the row of the record's key, D deletes it, I, C and R insert a row. "
+        "Texts and booleans true (delete) and false (insert) are understood, too. Other values are "
+        "record errors (`cdc_field`). A key of the older `io.tabular` sink; Apache's sink does not "
+        "have it.",
     ),
     Key(
         "iceberg.tables.upsert-mode-enabled",

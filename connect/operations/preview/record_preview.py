@@ -24,7 +24,7 @@ from connect.model.records import KafkaRecord, SinkRecord
 from connect.model.table_types import arrow_schema
 from connect.records.conversion.row_converter import NAME_MAPPING_PROPERTY
 from connect.records.record_path import ReferencePath
-from connect.records.routing import UNMATCHED
+from connect.records.routing import UNMATCHED, WITHOUT_TABLE
 from connect.records.row_operations import (
     ChangeRules,
     Operation,
@@ -279,7 +279,7 @@ class _RecordPreviews:
         return RecordPreview(record, WRITTEN if is_routed else DROPPED, tuple(rows))
 
     def _rejected(self, record: KafkaRecord, error: RecordError) -> RecordPreview:
-        if error.code == UNMATCHED:
+        if error.code in WITHOUT_TABLE:
             outcomes = {"drop": DROPPED, "dead-letter": DEAD_LETTER}
             outcome = outcomes.get(self._config.unmatched, TASK_FAILS)
         else:

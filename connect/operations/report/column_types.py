@@ -29,6 +29,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from connect.errors import RecordError
 from connect.model.records import Struct
 from connect.operations.report.kept_records import ReportTooLarge
 from connect.records.tables.type_inference import (
@@ -93,8 +94,11 @@ class ColumnType:
         elif kind is bytes:
             self._add_plain(_BYTES)
         elif value is not None:
-            # integers outside the range of a long, for example, have no type
-            self._add_plain(infer_type(value) or _TEXT)
+            try:
+                kind_of_value = infer_type(value)
+            except RecordError:  # integers outside the range of a long, for example
+                kind_of_value = None
+            self._add_plain(kind_of_value or _TEXT)
 
     def add_type(self, kind: IcebergType) -> None:
         """Widen the type for the values of a schema."""

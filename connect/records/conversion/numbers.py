@@ -5,6 +5,7 @@ Rules of this file:
   fraction nor digits.
 - Exception: a double with a fraction is rounded to the nearest 32-bit float for a float column, as
   in a cast.
+- Debezium's ``VariableScaleDecimal``, a struct of ``scale`` and unscaled ``value``, is a number.
 - A number given as text or decimal fits a float or double column if the shortest text of the
   column's value is the same number. ``0.1`` fits, a number of 20 digits does not.
 """
@@ -20,7 +21,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from connect.model.records import Float32, Int8, Int16, Int32
+from connect.model.records import Float32, Int8, Int16, Int32, Struct
+from connect.records.conversion.binary import to_binary
 from connect.records.conversion.conversion_failure import Unconvertible, wrong_type
 
 INT_MIN: Final = -(2**31)
@@ -40,6 +42,8 @@ _DOUBLE_TEXT: Final = re.compile(
     r"[+-]?(?:(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]{1,10})?|NaN|Infinity)"
 )
 _JAVA_SPACE: Final = "".join(map(chr, range(0x21)))
+_SCALED_FIELDS: Final = frozenset({"scale", "value"})
+_UNSCALED_BYTES_MAX: Final = 400
 _WIDE: Final = Context(prec=100, rounding=ROUND_HALF_UP)
 
 
@@ -265,5 +269,19 @@ def _as_decimal(value: Any) -> tuple[Decimal, Decimal]:
             raise Unconvertible("bad_text", "the text is not a number")
         number = Decimal(value)
     else:
-        raise wrong_type(value, "decimal")
+        number = _scaled_decimal(value)
     return number, number
+
+
+def _scaled_decimal(value: Any) -> Decimal:
+    """Return the number of a struct of ``scale`` and ``value``, which has the unscaled bytes."""
+    fields = value.values if type(value) is Struct else value
+    if type(fields) is not dict or fields.keys() != _SCALED_FIELDS:
+        raise wrong_type(value, "decimal")
+    scale, unscaled = fields["scale"], fields["value"]
+    if type(scale) not in INTEGERS or type(unscaled) not in (bytes, str):
+        raise wrong_type(value, "decimal")
+    data = to_binary(unscaled)
+    if len(data) > _UNSCALED_BYTES_MAX or abs(int(scale)) > NUMBER_TEXT_LENGTH_MAX:
+        raise Unconvertible("out_of_range", "the number does not fit the column's precision")
+    return Decimal(f"{int.from_bytes(data, 'big', signed=True)}E{-int(scale)}")

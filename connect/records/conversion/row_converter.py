@@ -73,6 +73,8 @@ NAME_MAPPING_PROPERTY: Final = "schema.name-mapping.default"
 
 # Debezium's units, which the Java sink reads as milliseconds
 _NAMED_UNITS: Final[Mapping[str, TimestampUnit]] = {
+    "io.debezium.time.MicroTime": "us",
+    "io.debezium.time.NanoTime": "ns",
     "io.debezium.time.MicroTimestamp": "us",
     "io.debezium.time.NanoTimestamp": "ns",
     "io.debezium.time.Timestamp": "ms",

@@ -2,8 +2,10 @@
 
 Rules of this file:
 - Inference is that of the Java sink: integers become long, fractions double, maps structs, and a
-  list gets the type of its first element. Nulls, values of a null key, empty containers and bytes
-  have no type. Text is never inferred to be a date.
+  list gets the type of its first element that has one. Nulls, values of a null key, empty
+  containers and bytes have no type. Text is never inferred to be a date.
+- Structs in a list have the fields of all elements. The Java sink takes the first element alone.
+- A number that no column can hold is an error. The Java sink drops it.
 - Field ids are placeholders. The caller that builds a schema assigns fresh ids.
 """
 
@@ -68,18 +70,26 @@ _PRIMITIVE: Final[Mapping[str, IcebergType]] = {
 }
 
 
-def _integer(value: int) -> IcebergType | None:
-    return LongType() if LONG_MIN <= value <= LONG_MAX else None
+def _integer(value: int) -> IcebergType:
+    if LONG_MIN <= value <= LONG_MAX:
+        return LongType()
+    raise _no_column("the number is outside the range of long")
 
 
-def _decimal(value: Decimal) -> IcebergType | None:
+def _decimal(value: Decimal) -> IcebergType:
     if not value.is_finite():
-        return None
+        raise _no_column("NaN and infinity cannot be decimals")
     _, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     scale = max(-exponent, 0)
     precision = max(len(digits) + max(exponent, 0), scale)
-    return DecimalType(precision, scale) if precision <= DECIMAL_PRECISION_MAX else None
+    if precision <= DECIMAL_PRECISION_MAX:
+        return DecimalType(precision, scale)
+    raise _no_column(f"the number has more than {DECIMAL_PRECISION_MAX} digits")
+
+
+def _no_column(reason: str) -> RecordError:
+    return RecordError(f"no column can be made for a new field: {reason}", code="unsupported_type")
 
 
 def _datetime(value: dt.datetime) -> IcebergType:
@@ -107,7 +117,7 @@ def infer_type(value: Any) -> IcebergType | None:
     """Return the type of a value without schema, or None if it has no type.
 
     Raises:
-        RecordError: the value is nested too deeply.
+        RecordError: the value is nested too deeply, or has a number that no column can hold.
     """
     return _infer(value, 0)
 
@@ -129,7 +139,10 @@ def _infer(value: Any, level: int) -> IcebergType | None:
     kind = type(value)
     if kind is list:
         check_level(level)
-        element = _infer(value[0], level + 1) if value else None
+        element: IcebergType | None = None
+        for item in value:
+            inner = _infer(item, level + 1)
+            element = inner if element is None else _with_fields(element, inner)
         return list_of(element) if element is not None else None
     if kind is dict:
         check_level(level)
@@ -141,6 +154,22 @@ def _infer(value: Any, level: int) -> IcebergType | None:
         return StructType(*fields) if fields else None
     infer = _VALUES.get(kind)
     return infer(value) if infer is not None else None
+
+
+def _with_fields(kind: IcebergType, other: IcebergType | None) -> IcebergType:
+    """Return a type with the fields that another element of a list has, at any depth."""
+    if kind is other or kind == other:
+        return kind
+    if isinstance(kind, ListType) and isinstance(other, ListType):
+        return list_of(_with_fields(kind.element_type, other.element_type))
+    if not isinstance(kind, StructType) or not isinstance(other, StructType):
+        return kind
+    types = {field.name: field.field_type for field in kind.fields}
+    for field in other.fields:
+        before = types.get(field.name)
+        inner = field.field_type
+        types[field.name] = inner if before is None else _with_fields(before, inner)
+    return StructType(*(optional_field(name, inner) for name, inner in types.items()))
 
 
 def list_of(element: IcebergType, *, required: bool = False) -> ListType:

@@ -79,11 +79,12 @@ def _from_map(record: SinkRecord, pattern: str) -> SinkRecord | None:
         return None
     source = a_map(_there(value, "source"), _PURPOSE)
     database = java_text(_there(source, "schema" if "schema" in source else "db"))
+    table = java_text(_there(source, "table" if "table" in source else "collection"))
     cdc: dict[str, Any] = {
         "op": op,
         "ts": value.get("ts_ms"),
         "offset": record.offset,
-        **cdc_names(pattern, database, java_text(_there(source, "table"))),
+        **cdc_names(pattern, database, table),
     }
     if type(record.key) is dict:  # as in Java, other keys are not added
         cdc["key"] = record.key
@@ -104,7 +105,8 @@ def _from_struct(record: SinkRecord, pattern: str) -> SinkRecord:
     source = a_struct(_field(value, "source"), _PURPOSE)
     has_schema = field_schema(source.schema, "schema") is not None
     database = _field(source, "schema" if has_schema else "db")
-    table = _field(source, "table")
+    has_table = field_schema(source.schema, "table") is not None
+    table = _field(source, "table" if has_table else "collection")
     if pattern != _PLAIN_TARGET and (database is None or table is None):
         raise refused("the change event does not name its source table", "no_field")
     cdc: dict[str, Any] = {
@@ -178,7 +180,8 @@ DECLARATION: Final = Declaration(
             "cdc.target.pattern",
             "STRING",
             "Pattern of `_cdc.target`, with `{db}` and `{table}`; the default is `{db}.{table}`. "
-            "`{db}` is the schema of the source table if it has one.",
+            "`{db}` is the schema of the source table if it has one. For MongoDB `{table}` is the "
+            "collection.",
         ),
     ),
     also=(TABULAR,),

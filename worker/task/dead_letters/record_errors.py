@@ -15,7 +15,7 @@ import structlog
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.errors import RecordError
-from connect.records.routing import UNMATCHED
+from connect.records.routing import WITHOUT_TABLE
 from worker.task.read_ledger import WrittenBatch
 from worker.task.task_metrics import TaskMetrics
 
@@ -90,7 +90,7 @@ def advised(error: RecordError) -> RecordError:
     """Return the error that ends a task, with the setting that lets the task continue."""
     setting = (
         "iceberg.tables.unmatched to drop or dead-letter"
-        if error.code == UNMATCHED
+        if error.code in WITHOUT_TABLE
         else "errors.tolerance to all (and errors.deadletterqueue.topic.name)"
     )
     error.message += f"; to continue without such records, set {setting}"

@@ -85,7 +85,7 @@ class TaskTables:
     clock: Clock
     _tables: dict[str, Table] = field(default_factory=dict, init=False)
     _plans: dict[str, TablePlan] = field(default_factory=dict, init=False)
-    _absent: set[str] = field(default_factory=set, init=False)
+    _absent: dict[str, bool] = field(default_factory=dict, init=False)  # is it created?
     _unusable: dict[str, UnusableTable] = field(default_factory=dict, init=False)
     _warned: dict[str, object] = field(default_factory=dict, init=False)
     _spec: PipelineSpec | None = field(default=None, init=False)
@@ -114,12 +114,8 @@ class TaskTables:
         named = self.config.tables
         if named and not self.config.dynamic_enabled and all(n in self._unusable for n in named):
             first = self._unusable[named[0]]
-            raise ConfigError(
-                f"no table of the connector can be written: {first.message}",
-                code=first.code,
-                connector=self.config.name,
-                table=named[0],
-            )
+            message = f"no table of the connector can be written: {first.message}"
+            raise ConfigError(message, code=first.code, connector=self.config.name, table=named[0])
         self._is_loaded = True
 
     def confirm(self, names: Collection[str]) -> bool:
@@ -149,9 +145,9 @@ class TaskTables:
             self.refresh()
         if self._spec is None:
             plans = tuple(plan for _, plan in sorted(self._plans.items()))
-            self._spec = PipelineSpec(
-                self.config, plans, frozenset(self._absent), unusable=dict(self._unusable)
-            )
+            absent, unusable = frozenset(self._absent), dict(self._unusable)
+            new = frozenset(filter(self._absent.get, self._absent))
+            self._spec = PipelineSpec(self.config, plans, absent, unusable=unusable, missing=new)
         return self._spec
 
     def apply_requests(self, result: BatchResult) -> None:
@@ -211,12 +207,11 @@ class TaskTables:
             self._plans.pop(name, None)
             self._unusable.pop(name, None)
             self._spec = None
-            if self.config.auto_create_enabled:
-                return  # the first record for it creates it
-            if is_named and not self.config.dynamic_enabled:
+            is_new = self.config.auto_create_enabled  # the first record for it creates it
+            if is_named and not is_new and not self.config.dynamic_enabled:
                 e.message += "; create it, or set iceberg.tables.auto-create-enabled to true"
                 raise e.at(connector=self.config.name) from e
-            self._absent.add(name)
+            self._absent[name] = is_new
 
     @contextlib.contextmanager
     def _isolated(self, name: str) -> Iterator[None]:
@@ -259,6 +254,7 @@ class TaskTables:
         plan = plan_of(table, name, self.config, self._plans.values())
         check_usable(plan)
         self._plans[name] = plan
+        self._absent.pop(name, None)
         self._unusable.pop(name, None)
         self._spec = None
         self._ages.loaded(name)
@@ -283,7 +279,7 @@ class TaskTables:
         if requests:
             limit = self.config.max_tables
             log.warning("table limit reached", connector=self.config.name, limit=limit)
-            self._absent.update(request.table for request in requests)
+            self._absent.update((request.table, False) for request in requests)
             self._spec = None
 
     def _add(self, request: TableRequest, made: Callable[[], Table]) -> None:
@@ -297,7 +293,7 @@ class TaskTables:
     def _forget_absent(self) -> None:
         """Let records request tables again that were missing a minute ago."""
         if gone := self._ages.old(self._absent):
-            self._absent.difference_update(gone)
+            self._absent = {n: new for n, new in self._absent.items() if n not in gone}
             self._ages.forget(gone)
             self._spec = None
 

@@ -3,6 +3,8 @@
 Rules of this file:
 - Recursive schemas are an error, and so are schemas that are nested too deeply or too large.
 - A document of another type than its schema is an error, as in envelopes.
+- An object inside a document whose schema names no properties is its JSON text. Java makes a struct
+  without fields, which no table can have, and drops the values.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any, Final
 
 from connect.model.records import ConnectSchema, Struct
 from connect.records.conversion.conversion_failure import Unconvertible
+from connect.records.conversion.text import to_string
 from connect.records.converters.json.json_schema import (
     ReadableSchema,
     Reader,
@@ -99,7 +102,11 @@ class _JsonSchemaCompiler:
     def _typed(
         self, source: dict[str, Any], kind: Any, base: str, depth: int, *, optional: bool
     ) -> ReadableSchema:
-        if kind == "object":
+        schema: ConnectSchema
+        read: Reader | None
+        if kind == "object" and depth and _is_free(source):
+            schema, read = _STRING, _object_text
+        elif kind == "object":
             schema, read = self._object(source, base, depth)
         elif kind == "array":
             schema, read = self._array(source, base, depth)
@@ -216,6 +223,12 @@ class _JsonSchemaCompiler:
             self._open.pop()
 
 
+def _is_free(source: Mapping[str, Any]) -> bool:
+    """Return whether an object may have any properties, and its schema names none."""
+    is_closed = source.get("additionalProperties") is False
+    return not source.get("properties") and not is_closed and source.get("connect.type") != "map"
+
+
 def _are_texts(values: list[Any]) -> bool:
     return all(type(value) is str for value in values)
 
@@ -264,6 +277,12 @@ def _structs(schema: ConnectSchema, read: Reader | None) -> Reader:
     assert read is not None
     fields = read
     return lambda value: Struct(schema, fields(value))
+
+
+def _object_text(value: Any) -> str:
+    if type(value) is not dict:
+        raise PayloadMismatch("the value of an object must be a JSON object")
+    return to_string(value)
 
 
 def _fields_reader(steps: list[tuple[str, Reader]]) -> Reader:

@@ -13,7 +13,7 @@ from connect.config.connector import ConnectorConfig
 from connect.errors import ConfigError, RecordError
 from connect.java_compat.java_regex import compile_java_regex
 from connect.model.records import ConnectSchema, SinkRecord, Struct
-from connect.records.routing import UNMATCHED, Router
+from connect.records.routing import TOMBSTONE_UNROUTABLE, UNMATCHED, Router
 from connect.validation.parse import parse
 
 
@@ -61,6 +61,65 @@ def test_an_unmatched_record_is_an_error(unmatched: str, value: Any) -> None:
 def test_a_tombstone_without_a_table_is_no_error(unmatched: str) -> None:
     """A tombstone without table is not an error."""
     assert static(unmatched).route(record(None)) == ()
+
+
+UPSERT = {"tables__upsert_mode_enabled": "true", "tables__unmatched": "dead-letter"}
+REGEX = {
+    "tables": "db.a,db.b",
+    "tables__route_field": "m.kind",
+    "table__db__a__route_regex": "x+",
+    "table__db__b__route_regex": ".*y",
+}
+DYNAMIC = {"tables__dynamic_enabled": "true", "tables__route_field": "m.kind"}
+NAMED = {"tables__name_template": "db.${topic}_${m.kind}"}
+MAPPED = {"tables__topic_to_table_map": "t:db.mapped"}
+X, Y, Z = ({"id": 1, "m": {"kind": kind}} for kind in ("x", "xy", "db.z"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "key", "tables"),
+    [
+        ({"tables": "db.a,db.b"}, 7, ("db.a", "db.b")),
+        (REGEX, X, ("db.a",)),
+        (REGEX, Y, ("db.b",)),
+        (REGEX, {"id": 1}, ("db.a", "db.b")),
+        (REGEX, 7, ("db.a", "db.b")),
+        (REGEX, Z, None),
+        (DYNAMIC, Z, ("db.z",)),
+        (DYNAMIC, {"id": 1}, None),
+        (DYNAMIC, 7, None),
+        (MAPPED, 7, ("db.mapped",)),
+        ({"tables__topic_to_table_map": "other:db.o"}, 7, None),
+        ({"tables__name_template": "db.${topic}"}, 7, ("db.t",)),
+        (NAMED, X, ("db.t_x",)),
+        (NAMED, {"id": 1}, None),
+        ({"tables__name_template": "db.${schema}"}, 7, None),
+    ],
+)
+def test_a_tombstone_goes_to_the_tables_of_its_topic_or_key(
+    keys: dict[str, str], key: Any, tables: tuple[str, ...] | None
+) -> None:
+    """In each form of routing; the error says that the tombstone names no table."""
+    tombstone = replace(record(None), key=key)
+    router = Router(config(**keys, **UPSERT))
+    if tables is not None:
+        assert router.route(tombstone) == tables
+    else:
+        with pytest.raises(RecordError) as refused:
+            router.route(tombstone)
+        assert (refused.value.stage, refused.value.code) == ("ROUTE", TOMBSTONE_UNROUTABLE)
+        assert (
+            Router(config(**keys, **{**UPSERT, "tables__unmatched": "drop"})).route(tombstone) == ()
+        )
+    assert Router(config(**keys)).route(tombstone) == ()
+
+
+def test_with_several_topics_a_tombstone_deletes_no_row_of_another_topic() -> None:
+    """Without the route field in its key, its table may be any of them."""
+    router = Router(replace(config(**REGEX, **UPSERT), topics=("t", "u")))
+    with pytest.raises(RecordError) as refused:
+        router.route(replace(record(None), key={"id": 1}))
+    assert refused.value.code == TOMBSTONE_UNROUTABLE
 
 
 def test_dynamic_tables_are_bounded() -> None:

@@ -223,6 +223,42 @@ def test_parse_timestamp_converts_texts(
             one("ParseTimestamp", {"a": {"t": given}}, fields="a.t", **config)
 
 
+@pytest.mark.parametrize("is_typed", [False, True])
+def test_changes_of_mongodb_are_rows_of_their_collection(is_typed: bool) -> None:
+    """Their source names a collection, and no table."""
+    text = {"type": "string", "optional": True}
+    fields = [
+        *({"field": name, **text} for name in ("before", "after", "updateDescription", "op")),
+        {"field": "ts_ms", "type": "int64"},
+        {
+            "field": "source",
+            "type": "struct",
+            "fields": [{"field": name, **text} for name in ("db", "collection")],
+        },
+    ]
+    source = {"db": "shop", "collection": "orders"}
+    change = {"op": "c", "ts_ms": 1, "source": source}
+    parts: dict[str, Any] = {"value": {**change, "after": {"_id": 1, "qty": 3}}}
+    transforms = ["DebeziumTransform"]
+    if is_typed:
+        transforms.insert(0, "MongoDebeziumTransform")
+        key = {"type": "struct", "name": "s.Key", "fields": [{"field": "id", "type": "string"}]}
+        schema = {"type": "struct", "name": "s.Envelope", "fields": fields}
+        value = {**change, "before": None, "after": '{"_id": 1, "qty": 3}'}
+        parts = {
+            "schemas": True,
+            "key": {"schema": key, "payload": {"id": "1"}},
+            "value": {"schema": schema, "payload": {**value, "updateDescription": None}},
+        }
+    configs = [
+        TransformConfig(name, f"org.apache.iceberg.connect.transforms.{name}", {})
+        for name in transforms
+    ]
+    (changed,) = Chain(tuple(configs)).apply(record_of(parts))
+    value = displayed(changed, {"value": None})["value"]
+    assert (value["qty"], value["_cdc"]["target"]) == (3, "shop.orders")
+
+
 def test_parse_json_converts_texts() -> None:
     """In place or in another field; invalid JSON is an error."""
     assert one("ParseJson", {"a": "[1,{}]"}, field="a") == {"a": [1, {}]}

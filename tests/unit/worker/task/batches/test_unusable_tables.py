@@ -155,6 +155,29 @@ def test_a_delete_for_an_unusable_table_is_not_dropped(catalog: OneTableRefused)
     assert [d.error.code for d in written.dead_letters] == ["forbidden"]
 
 
+def test_a_tombstone_finds_its_table_after_a_restart(catalog: OneTableRefused) -> None:
+    """Its table is loaded and not created; the first record with a value creates it."""
+    changes = {
+        "iceberg.tables.upsert-mode-enabled": "true",
+        "iceberg.tables.auto-create-enabled": "true",
+        "iceberg.tables.default-id-columns": "id",
+        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "key.converter.schemas.enable": "false",
+    }
+    task = Task(catalog, connector(**changes))
+    task.runner.refresh()
+
+    def written(kind: str, value: bytes | None) -> dict[str, int]:
+        keys = [json.dumps({"id": 7, "kind": kind}).encode()]
+        batch = source([value], keys=keys).select(list(task.runner.columns))
+        return rows_of(task.runner.run(Rows(batch), OffsetRanges({AT: 0}, {AT: 1})))  # type: ignore[arg-type]
+
+    assert written("good1", None) == {"good1": 1}
+    assert written("new", None) == {}
+    assert written("new", b'{"id":7,"kind":"new"}') == {"new": 2}  # and its key
+    assert written("new", None) == {"new": 1}
+
+
 def test_a_table_that_changed_while_it_had_no_rows(catalog: OneTableRefused) -> None:
     """Its first batch after a long time runs again with the new columns; one file is left."""
     task = Task(catalog, named())
