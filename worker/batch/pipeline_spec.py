@@ -25,6 +25,7 @@ from connect.config.table_formats import ICEBERG
 from connect.gateways.folder_catalog import table_format_of
 from connect.records.converters.compressed import is_gzip
 from connect.records.converters.converter_classes import is_custom
+from connect.records.tables.schema_evolution import partition_names
 from connect.records.transforms.transform_chain import needs_headers
 from control_schemas.events import TableReference
 from worker.batch.descriptors import DESCRIPTOR_DDL
@@ -64,6 +65,7 @@ class TablePlan:
         table_format: ``iceberg``, ``delta`` or ``parquet``.
         sort_json: sort order of each data file's rows, as Iceberg JSON; None leaves them as they
             come.
+        partition_names: of the fields of all partition specs.
     """
 
     name: str
@@ -76,6 +78,7 @@ class TablePlan:
     changes: ChangePlan | None = None
     table_format: str = ICEBERG
     sort_json: str | None = None
+    partition_names: frozenset[str] = frozenset()
 
     @property
     def schema(self) -> Schema:
@@ -127,6 +130,7 @@ class TablePlan:
             # never a property of the table: its owner could choose how files are written
             table_format=table_format_of(table),
             sort_json=None if order.is_unsorted else sys.intern(order.model_dump_json()),
+            partition_names=partition_names(table),
         )
 
 

@@ -224,7 +224,8 @@ class RecordPath:
         if not self._config.evolve_schema_enabled:
             return False
         mapping = table.plan.properties.get(NAME_MAPPING_PROPERTY)
-        missing = changes(table.schema, record, self._config, mapping)
+        names = table.plan.partition_names
+        missing = changes(table.schema, record, self._config, mapping, names)
         if not missing:
             return False
         name = table.plan.name
