@@ -47,7 +47,15 @@ DYNAMIC = {
     "iceberg.tables.dynamic-enabled": "true",
     "iceberg.tables.route-field": "kind",
 }
-BAD_NAMES = ("rep.ha#sh", "rep.q?x", "rep.p%41", "rep.a/b", "rep.a;b", "nonamespace", "5")
+BAD_NAMES: tuple[str, ...] = (
+    "rep.ha#sh",
+    "rep.q?x",
+    "rep.p%41",
+    "rep.a/b",
+    "rep.a;b",
+    "nonamespace",
+    "5",
+)
 BAD_NAMES += (f"rep.{'x' * 300}", f"{'y.' * 130}t", "a.b\0c", "a.b\x85", "a. b", "rep..t", ".t")
 ITEM = StructType(NestedField(4, "sku", StringType(), required=False))
 

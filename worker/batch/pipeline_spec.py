@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from pyiceberg.partitioning import PartitionSpec
@@ -30,6 +30,9 @@ from connect.records.transforms.transform_chain import needs_headers
 from control_schemas.events import TableReference
 from worker.batch.descriptors import DESCRIPTOR_DDL
 from worker.batch.distribution import DISTRIBUTED_DDL, Distribution
+
+RecordPlace: TypeAlias = tuple[str, int, int]
+"""Topic, partition and source offset of a record."""
 
 _TOTAL_CONVERTERS: Final = frozenset({"String", "ByteArray", "SimpleHeader"})
 
@@ -194,6 +197,7 @@ class PipelineSpec:
         unusable: tables to which no row can be written; records for them are refused.
         valid_through_ms: the last VTTS that the task received; None before the first.
         distribution: which Spark task writes which rows; None if each writes what it reads.
+        refused: records that raised an exception which no code expects, and its text.
     """
 
     config: ConnectorConfig
@@ -204,6 +208,7 @@ class PipelineSpec:
     unusable: Mapping[str, UnusableTable] = field(default_factory=dict)
     valid_through_ms: int | None = None
     distribution: Distribution | None = None
+    refused: Mapping[RecordPlace, str] = field(default_factory=dict)
 
     @property
     def has_dead_letters(self) -> bool:

@@ -177,6 +177,27 @@ class PipelineTask:
         Raises:
             RecordError: a record is refused, and refusals are not tolerated.
         """
+        is_refused = block.holds(self._spec.refused)
+        if is_refused is not None:
+            refused = block.only(is_refused)
+            outcome = np.zeros(refused.count, np.int8)
+            self._write_records(refused, np.arange(refused.count), outcome)
+            self._progress.add(refused, outcome)
+            block = block.only(~is_refused)
+        self._take(block)
+
+    def try_out(self, block: Block) -> None:
+        """Take a block of records and delete what was written; errors as ``take``, and others."""
+        try:
+            self.take(block)
+            result = collect(pa.Table.from_batches([to_batch(self.finish())]))
+            for name, files in result.files.items():
+                for file in files:
+                    self._tables[name].discard(file.file_path)
+        finally:
+            self.abort()
+
+    def _take(self, block: Block) -> None:
         outcome = np.zeros(block.count, np.int8)
         outcome[block.tombstones] = DROPPED
         slow = ~block.tombstones

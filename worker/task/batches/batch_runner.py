@@ -46,6 +46,7 @@ from worker.spark.source_options import map_spark_error
 from worker.sql.query_opening import open_query_catalog, opened_query
 from worker.sql.sql_batches import SparkQuery, sql_plan
 from worker.sql.sql_expressions import spark_failures
+from worker.task.batches.failed_records import SPARK_ERRORS, FailedRecords
 from worker.task.batches.row_distribution import RowDistribution
 from worker.task.dead_letters.dead_letter_table import DeadLetterTable
 from worker.task.dead_letters.record_errors import advised
@@ -98,6 +99,7 @@ class PipelineRunner:
     query: SparkQuery | None = None
     distribution: RowDistribution | None = None
     _planned: _PlannedBatch | None = field(default=None, init=False, repr=False)
+    _failed: FailedRecords = field(init=False)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -144,11 +146,19 @@ class PipelineRunner:
             ConfigError: a schema registry refuses access.
         """
         refused: set[str] = set()  # tables with files that the store refused; reloaded once
+        self._failed = FailedRecords(self.config.name)
         runs = 0
-        while runs < RUNS_MAX + 2 * len(refused):
+        while runs < RUNS_MAX + 2 * len(refused) + self._failed.failures:
             runs += 1
-            with contextlib.nullcontext() if self.query is None else spark_failures():
-                result = self._executed(rows, valid_through_ms, ranges, is_small=is_small)
+            try:
+                with contextlib.nullcontext() if self.query is None else spark_failures():
+                    result = self._executed(rows, valid_through_ms, ranges, is_small=is_small)
+            except SPARK_ERRORS as failure:
+                if self.query is not None:
+                    raise
+                if self._failed.must_search(failure):
+                    self._failed.search(rows, self._spec(None), failure)
+                continue
             failpoints.hit("W4")
             if result.is_usable and self._is_confirmed(result):
                 return self._written(result, ranges)
@@ -208,8 +218,8 @@ class PipelineRunner:
         is_small: bool,
     ) -> BatchResult:
         """Process few records in the driver; else run the Spark tasks, by the plan if any."""
+        spec = self._spec(valid_through_ms)
         if isinstance(rows, FewRecords):
-            spec = replace(self.tables.spec(), valid_through_ms=valid_through_ms)
             result = processed_in_driver(rows, spec)
             if result is not None:
                 return result
@@ -217,11 +227,14 @@ class PipelineRunner:
         planned = self._taken_plan(rows, valid_through_ms)
         if planned is not None:
             return collect(_descriptors(planned))
-        spec = replace(self.tables.spec(), valid_through_ms=valid_through_ms)
         if self.distribution is None:
             return collect(_descriptors(self._work(rows, spec)))
         work = partial(self._work, rows)
         return collect(self.distribution.descriptors(work, spec, ranges, is_small=is_small))
+
+    def _spec(self, valid_through_ms: int | None) -> PipelineSpec:
+        refused = dict(self._failed.refused)
+        return replace(self.tables.spec(), valid_through_ms=valid_through_ms, refused=refused)
 
     def _work(self, rows: DataFrame, spec: PipelineSpec) -> DataFrame:
         """Return the descriptors of a batch; with a distribution, rows for other tasks too."""
