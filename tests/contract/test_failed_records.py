@@ -9,7 +9,6 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,7 +22,7 @@ from connect.model.records import SinkRecord
 from connect.records.transforms.custom_transforms import GROUP, installed
 from tests.differential.support import config, source
 from tests.support.entry_points import install
-from tests.support.unusable_tables import AT, SCHEMA, OneTableRefused, Rows, Task, rows_of
+from tests.support.unusable_tables import AT, SCHEMA, OneTableRefused, SparkRows, Task, rows_of
 from worker.batch.blocks import Block
 from worker.pipeline.record_search import FAILED_RECORDS_MAX, BlockSearch
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
@@ -58,22 +57,6 @@ class Bug:
         if error is not None and self.calls <= self.ends:
             raise error()
         return record
-
-
-class SparkRows(Rows):
-    """Rows whose work raises what Spark raises for an exception of a Python worker."""
-
-    def mapInArrow(self, work: Any, ddl: str) -> SparkRows:  # noqa: N802 - Spark's name
-        """Remember what is to be done."""
-        del ddl
-        return SparkRows(self.batch, work)
-
-    def _collect_as_arrow(self) -> list[pa.RecordBatch]:
-        try:
-            return super()._collect_as_arrow()
-        except Exception as error:
-            text = f"Traceback (most recent call last):\n{type(error).__name__}: {error}\n"
-            raise PySparkException(text) from error
 
 
 class FailingTask(Task):

@@ -288,4 +288,4 @@ def _classes(text: str) -> str:
 
 def _is_error_text(line: str) -> bool:
     name, separator, _ = line.partition(": ")
-    return bool(separator) and name.endswith(("Error", "Exception")) and "(" not in name
+    return bool(separator) and name.endswith(("Error", "Exception", "Invalid")) and "(" not in name

@@ -11,7 +11,7 @@ Rules of this file:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -35,7 +35,14 @@ from connect.records.custom_code import has_custom_code
 from connect.records.dead_letter import message
 from connect.records.record_path import ReferencePath
 from control_schemas.events import FileContent
-from worker.batch.descriptors import DESCRIPTOR_SCHEMA, BatchResult, DeadLetter, collect
+from worker.batch.descriptors import (
+    DESCRIPTOR_SCHEMA,
+    BatchResult,
+    DeadLetter,
+    SchemaRequest,
+    TableRequest,
+    collect,
+)
 from worker.batch.error_rows import NOT_WRITABLE
 from worker.batch.few_records import BatchRows, FewRecords
 from worker.batch.pipeline_spec import PipelineSpec
@@ -148,6 +155,7 @@ class PipelineRunner:
         refused: set[str] = set()  # tables with files that the store refused; reloaded once
         self._failed = FailedRecords(self.config.name)
         runs = 0
+        changing: tuple[SchemaRequest | TableRequest, ...] = ()
         while runs < RUNS_MAX + 2 * len(refused) + self._failed.failures:
             runs += 1
             try:
@@ -171,11 +179,8 @@ class PipelineRunner:
                     error = advised(error)
                 raise error.at(connector=self.config.name)
             self.tables.apply_requests(result)
-        raise RetriableError(
-            f"one batch still requested changes of tables after {RUNS_MAX} runs",
-            code="tables_keep_changing",
-            connector=self.config.name,
-        )
+            changing = (*result.schema_requests, *result.table_requests)
+        raise _keeps_changing(self.config.name, changing)
 
     def plan(self, rows: DataFrame, valid_through_ms: int | None) -> None:
         """Plan the work of a micro-batch before its offsets are known; as ``BatchRunner.plan``.
@@ -330,6 +335,17 @@ class PipelineRunner:
                 code="records_unaccounted",
                 connector=self.config.name,
             )
+
+
+def _keeps_changing(
+    connector: str, changing: Sequence[SchemaRequest | TableRequest]
+) -> RetriableError:
+    return RetriableError(
+        f"one batch still requested changes of tables after {RUNS_MAX} runs",
+        code="tables_keep_changing",
+        connector=connector,
+        table=next((request.table for request in changing), None),
+    )
 
 
 def processed_in_driver(few: FewRecords, spec: PipelineSpec) -> BatchResult | None:
