@@ -58,6 +58,14 @@ CATALOGUE: tuple[Metric, ...] = (
         "records_dead_lettered", "counter", "records", _TASK, "Records given to the dead letters."
     ),
     Metric(
+        "records_failed",
+        "counter",
+        "records",
+        _TASK,
+        "Dead letters of records that raised an exception which no code expects (record_failed). "
+        "A batch that fails twice is searched for them.",
+    ),
+    Metric(
         "records_future",
         "counter",
         "records",

@@ -5,6 +5,8 @@ Rules of this file:
 - Static tables with a route field: a record goes to the tables whose regex matches the field's full
   text.
 - Dynamic tables: the route field contains the table's name, which is converted to lower case.
+- A record that names no possible table is unmatched. ``connect.records.table_names`` says which
+  names are possible. Tables without a catalog are folders: names of one depth keep them apart.
 - Topic map and name template: the topic's entry in the map names the table. Without an entry, the
   filled template names it. A template may contain the name of the value's schema.
 - Tombstones have no table, which is not an error. If a connector applies row-level changes, a
@@ -28,7 +30,7 @@ from connect.java_compat.java_regex import compile_java_regex
 from connect.model.records import SinkRecord, Struct
 from connect.records.conversion.conversion_failure import kind_of
 from connect.records.conversion.text import java_text
-from connect.records.table_names import NameTemplate
+from connect.records.table_names import NameTemplate, name_error
 
 UNMATCHED: Final = "unmatched"
 TOMBSTONE_UNROUTABLE: Final = "tombstone_unroutable"
@@ -58,6 +60,7 @@ class Router:
             if config.name_template
             else None
         )
+        self._config = config
         self._granted = compile_java_regex(config.granted_tables) if config.granted_tables else None
         self._drop = config.unmatched == "drop"
         self._tables_max = config.max_tables
@@ -146,23 +149,30 @@ class Router:
         """Return the table that a record names if the connector may write to it."""
         name = self._config.qualified(name)
         if name not in self._seen:
-            if not all(name.split(".")):
-                return self._unmatched(complaint)
+            if (why := name_error(name) or self._depth_error(name)) is not None:
+                return self._unmatched(f"{complaint}: {why}")
             if self._granted is not None and not self._granted.fullmatch(name):
                 raise RecordError(
                     "the record names a table that the connector may not write",
                     stage="ROUTE",
                     code="not_granted",
                 )
-            if len(self._seen) >= self._tables_max:
+            if len(self._seen) >= self._config.max_tables:
                 raise RecordError(
-                    f"the connector writes more than {self._tables_max} tables "
+                    f"the connector writes more than {self._config.max_tables} tables "
                     "(iceberg.tables.max-tables)",
                     stage="ROUTE",
                     code="too_many_tables",
                 )
             self._seen.add(name)
         return (name,)
+
+    def _depth_error(self, name: str) -> str | None:
+        """Return why a table without a catalog could lie in the folder of another one."""
+        if not self._dynamic or self._config.is_iceberg:
+            return None
+        levels = 2 + (self._config.default_namespace or "").count(".")
+        return None if name.count(".") + 1 == levels else f"it does not have {levels} levels"
 
     def _unmatched(self, message: str, code: str = UNMATCHED) -> tuple[str, ...]:
         if self._drop:

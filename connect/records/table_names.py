@@ -4,6 +4,8 @@ Rules of this file:
 - A topic or record cannot select the namespace or leave the warehouse. In its text, each character
   except letters, digits, ``_`` and ``-`` is replaced by ``_``.
 - Names are lower case, as in dynamic routing.
+- A possible name has a namespace, no control characters, and at most 255 bytes before and after its
+  last dot. That is the limit of file systems and of SQL catalogs.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from connect.records.conversion.text import java_text
 VARIABLE: Final = re.compile(r"\$\{([^{}:]*)\}")
 _UNFIT: Final = re.compile(r"[^\w-]")
 _PART_MAX: Final = 200
+_LEVEL_BYTES_MAX: Final = 255
 
 
 class NameTemplate:
@@ -83,6 +86,23 @@ class NameTemplate:
                 return None
             parts += [_UNFIT.sub("_", text), literal]
         return "".join(parts).lower()
+
+
+def name_error(name: str) -> str | None:
+    """Return why no table can have this name, ``namespace.table``; None if one can."""
+    namespace, _, table = name.rpartition(".")
+    levels = name.split(".")
+    if not namespace:
+        return "it has no namespace"
+    if not all(levels):
+        return "a part of it is empty"
+    if not name.isprintable():  # nor has it half of a pair of surrogates
+        return "it contains characters that cannot be printed"
+    if any(level != level.strip() for level in levels):
+        return "a part of it begins or ends with a space"
+    if any(len(each.encode()) > _LEVEL_BYTES_MAX for each in (namespace, table)):
+        return f"its namespace or table is longer than {_LEVEL_BYTES_MAX} bytes"
+    return None
 
 
 def topic_map(entries: list[str]) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ from pyiceberg.exceptions import ForbiddenError
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
+from pyspark.errors import PySparkException
 
 from connect.clock import SystemClock
 from connect.config.connector import ConnectorConfig
@@ -80,6 +81,22 @@ class Rows:
         """Do it."""
         assert self.work is not None
         return list(self.work(iter([self.batch])))
+
+
+class SparkRows(Rows):
+    """Rows whose work raises what Spark raises for an exception of a Python worker."""
+
+    def mapInArrow(self, work: Any, ddl: str) -> SparkRows:  # noqa: N802 - Spark's name
+        """Remember what is to be done."""
+        del ddl
+        return SparkRows(self.batch, work)
+
+    def _collect_as_arrow(self) -> list[pa.RecordBatch]:
+        try:
+            return super()._collect_as_arrow()
+        except Exception as error:
+            text = f"Traceback (most recent call last):\n{type(error).__name__}: {error}\n"
+            raise PySparkException(text) from error
 
 
 @dataclass

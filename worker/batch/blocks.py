@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect.model.records import KafkaRecord
-from worker.batch.pipeline_spec import PipelineLimits
+from worker.batch.pipeline_spec import PipelineLimits, RecordPlace
 from worker.batch.record_blocks import records
 
 Mask = npt.NDArray[np.bool_]
@@ -49,6 +49,24 @@ class Block:
         at = pc.fill_null(pc.find_substring(keys, b"{"), -1)
         mask: Mask = at.to_numpy(zero_copy_only=False) >= 0
         return mask
+
+    def holds(self, places: Collection[RecordPlace]) -> Mask | None:
+        """Return the mask of records at these places; None if there are none."""
+        if not places:
+            return None
+        mask = np.zeros(self.count, np.bool_)
+        for place in places:
+            names = ("topic", "partition", "offset")
+            one, two, three = (
+                pc.equal(one_chunk(self.table.column(name)), value).to_numpy(zero_copy_only=False)
+                for name, value in zip(names, place, strict=True)
+            )
+            mask |= one & two & three
+        return mask if mask.any() else None
+
+    def only(self, mask: Mask) -> Block:
+        """Return the records of a mask."""
+        return Block(self.table.filter(pa.array(mask)))
 
     def column(self, name: str) -> pa.Array | None:
         """Return one column; None if the spec does not need it."""

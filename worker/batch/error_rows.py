@@ -26,6 +26,9 @@ DISK_FULL = "disk_full"
 HOST_REFUSED = "host_refused"
 """The access policy of the node does not allow the host of a registry."""
 
+RECORD_FAILED = "record_failed"
+"""A record raised an exception that no code expects, and the batch succeeds without it."""
+
 LARGE_RECORD = "record_not_small"
 """A record is large in a read that expects small records."""
 

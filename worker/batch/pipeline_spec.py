@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from pyiceberg.partitioning import PartitionSpec
@@ -26,10 +26,14 @@ from connect.gateways.folder_catalog import table_format_of
 from connect.model.layout import TopicPartition
 from connect.records.converters.compressed import is_gzip
 from connect.records.converters.converter_classes import is_custom
+from connect.records.tables.schema_evolution import partition_names
 from connect.records.transforms.transform_chain import needs_headers
 from control_schemas.events import TableReference
 from worker.batch.descriptors import DESCRIPTOR_DDL
 from worker.batch.distribution import DISTRIBUTED_DDL, Distribution
+
+RecordPlace: TypeAlias = tuple[str, int, int]
+"""Topic, partition and source offset of a record."""
 
 _TOTAL_CONVERTERS: Final = frozenset({"String", "ByteArray", "SimpleHeader"})
 
@@ -65,6 +69,7 @@ class TablePlan:
         table_format: ``iceberg``, ``delta`` or ``parquet``.
         sort_json: sort order of each data file's rows, as Iceberg JSON; None leaves them as they
             come.
+        partition_names: of the fields of all partition specs.
     """
 
     name: str
@@ -77,6 +82,7 @@ class TablePlan:
     changes: ChangePlan | None = None
     table_format: str = ICEBERG
     sort_json: str | None = None
+    partition_names: frozenset[str] = frozenset()
 
     @property
     def schema(self) -> Schema:
@@ -128,6 +134,7 @@ class TablePlan:
             # never a property of the table: its owner could choose how files are written
             table_format=table_format_of(table),
             sort_json=None if order.is_unsorted else sys.intern(order.model_dump_json()),
+            partition_names=partition_names(table),
         )
 
 
@@ -194,6 +201,7 @@ class PipelineSpec:
         distribution: which Spark task writes which rows; None if each writes what it reads.
         sources: source partitions of the connector task, whose row-level changes have an order.
         reports_keys: whether Spark tasks report the keys of their row-level changes.
+        refused: records that raised an exception which no code expects, and its text.
     """
 
     config: ConnectorConfig
@@ -207,6 +215,7 @@ class PipelineSpec:
     sources: tuple[TopicPartition, ...] = ()
     reports_keys: bool = False
     missing: frozenset[str] = frozenset()
+    refused: Mapping[RecordPlace, str] = field(default_factory=dict)
 
     @property
     def has_dead_letters(self) -> bool:

@@ -311,11 +311,11 @@ class JsonDecoder:
         ambiguous = either(ambiguous_zeros(table, part), not_finite(table))
         if self._behavior == "ignore":
             ambiguous = either(ambiguous, matches(part, INEXACT))
+        if ambiguous is not None:  # first, because a table without columns has no rows
+            rows, table = rows[~ambiguous], table.filter(pa.array(~ambiguous))
         if self._report and not self._keeps:
             table = self._without_extra(rows, table)
-        if ambiguous is None:
-            return rows, table
-        return rows[~ambiguous], table.filter(pa.array(~ambiguous))
+        return rows, table
 
 
 def _read(

@@ -145,8 +145,7 @@ class PipelineTask:
         rows = self._form.block_rows(spec.limits.block_rows, spec.limits.block_cells)
         self.limits = dataclasses.replace(spec.limits, block_rows=rows)
         self._progress = ProgressCounter(spec, clock.now_ms())
-        self._order = None if changes is None else ChangeOrder(spec.sources)
-        self._taken = 0
+        self._order = ChangeOrder(spec.sources)
         self._last: KafkaRecord | None = None
 
     def run(self, taken: Iterable[Block]) -> Iterator[pa.RecordBatch]:
@@ -181,10 +180,31 @@ class PipelineTask:
         Raises:
             RecordError: a record is refused, and refusals are not tolerated.
         """
+        is_refused = block.holds(self._spec.refused)
+        if is_refused is not None:
+            refused = block.only(is_refused)
+            outcome = np.zeros(refused.count, np.int8)
+            self._write_records(refused, np.arange(refused.count), outcome)
+            self._progress.add(refused, outcome)
+            block = block.only(~is_refused)
+        self._take(block)
+
+    def try_out(self, block: Block) -> None:
+        """Take a block of records and delete what was written; errors as ``take``, and others."""
+        try:
+            self.take(block)
+            result = collect(pa.Table.from_batches([to_batch(self.finish())]))
+            for name, files in result.files.items():
+                for file in files:
+                    self._tables[name].discard(file.file_path)
+        finally:
+            self.abort()
+
+    def _take(self, block: Block) -> None:
         outcome = np.zeros(block.count, np.int8)
         outcome[block.tombstones] = DROPPED
         slow = ~block.tombstones
-        ranks = None if self._order is None else self._order.ranks(block)
+        ranks = self._order.ranks(block)
         if self._spec.config.transforms:
             slow[:] = True  # transformations receive tombstones, and may make a row of one
         elif self._spec.config.is_row_level:
@@ -195,7 +215,7 @@ class PipelineTask:
             if decoded.dropped is not None:
                 slow[decoded.dropped] = False
                 outcome[decoded.dropped] = DROPPED
-            self._columns.write(block, decoded, outcome, slow, order=self._taken, ranks=ranks)
+            self._columns.write(block, decoded, outcome, slow, order=self._order.taken, ranks=ranks)
         failpoints.hit("W2")
         failpoints.hit("W14")
         self._write_records(block, np.flatnonzero(slow), outcome, ranks)
@@ -239,7 +259,7 @@ class PipelineTask:
             for place, record in zip(part.tolist(), block.records(part), strict=True):
                 outcome[place] = self._records.take(
                     record,
-                    order=self._taken + place,
+                    order=self._order.taken + place,
                     rank=0 if ranks is None else int(ranks[place]),
                     before=partial(self._before, block, place),
                 )
@@ -256,8 +276,8 @@ class PipelineTask:
     def _end_block(self, block: Block) -> None:
         if self._spec.config.is_row_level and block.count:
             self._last = next(block.records(np.array([block.count - 1])))
-        first = self._taken
-        self._taken += block.count
+        first = self._order.taken
+        self._order.taken += block.count
         if self._records.requests:
             self._output.abort()
         else:

@@ -27,7 +27,7 @@ from connect.records.row_operations import ChangeRules, Operation
 from connect.records.tables.schema_evolution import changes
 from connect.records.tables.table_creation import table_for
 from worker.batch.descriptors import DeadLetter, SchemaRequest, TableRequest
-from worker.batch.error_rows import DEAD_LETTERS_FULL, REFUSALS
+from worker.batch.error_rows import DEAD_LETTERS_FULL, RECORD_FAILED, REFUSALS
 from worker.batch.pipeline_spec import PipelineSpec
 from worker.convert.table_columns import filled
 from worker.pipeline.progress import DEAD, DROPPED, WRITTEN
@@ -184,6 +184,9 @@ class RecordPath:
                 self._changes.of(name).learn(converted.key)
 
     def _take(self, record: KafkaRecord, order: int, rank: int) -> int:
+        text = self._spec.refused.get((record.topic, record.partition, record.offset))
+        if text is not None:
+            raise RecordError(f"the record cannot be processed: {text}", code=RECORD_FAILED)
         taken: list[tuple[str, dict[str, Any], Operation]] = []
         is_routed = False
         for converted in self._reference.read(record):
@@ -266,7 +269,8 @@ class RecordPath:
         if not self._config.evolve_schema_enabled:
             return False
         mapping = table.plan.properties.get(NAME_MAPPING_PROPERTY)
-        missing = changes(table.schema, record, self._config, mapping)
+        names = table.plan.partition_names
+        missing = changes(table.schema, record, self._config, mapping, names)
         if not missing:
             return False
         name = table.plan.name

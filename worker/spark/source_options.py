@@ -70,6 +70,7 @@ _DATA_LOST = (
     "KAFKA_DATA_LOSS",
 )
 LARGE_RECORD_TEXT = "a record is much larger than the mean of the previous records"
+BATCH_FAILED = "batch_failed"
 _RESULTS_FULL = "bigger than spark.driver.maxResultSize"
 _TIMESTAMP_UNREADABLE = ("long overflow", "millisToMicros", "KafkaRecordToRowConverter")
 _CLASS_OR_CONDITION = re.compile(
@@ -253,7 +254,7 @@ def map_spark_error(error: BaseException, *, is_query: bool = False) -> IcefloeE
             "records with message.timestamp.after.max.ms",
             code="timestamp_unreadable",
         )
-    return RetriableError(f"the batch failed in Spark: {cause}", code="batch_failed")
+    return RetriableError(f"the batch failed in Spark: {cause}", code=BATCH_FAILED)
 
 
 def _kafka_text(text: str, error_class: str) -> str | None:
@@ -287,4 +288,4 @@ def _classes(text: str) -> str:
 
 def _is_error_text(line: str) -> bool:
     name, separator, _ = line.partition(": ")
-    return bool(separator) and name.endswith(("Error", "Exception")) and "(" not in name
+    return bool(separator) and name.endswith(("Error", "Exception", "Invalid")) and "(" not in name

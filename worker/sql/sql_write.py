@@ -282,7 +282,7 @@ class _QueriedTask(PipelineTask):
             outcome[rows] = WRITTEN
             decoded = self._decoded(block, rows)
             self._columns.write(
-                block, decoded, outcome, slow, order=self._taken, spread=self._spread
+                block, decoded, outcome, slow, order=self._order.taken, spread=self._spread
             )
         failpoints.hit("W2")
         failpoints.hit("W14")

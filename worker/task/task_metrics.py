@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from connect.metrics import process_metrics
+from worker.batch.error_rows import RECORD_FAILED
 from worker.task.read_ledger import WrittenBatch
 
 RECENT_MS: Final = 60_000
@@ -67,6 +68,7 @@ class BatchMetrics:
         "records_written",
         "records_dropped",
         "records_dead_lettered",
+        "records_failed",
         "records_future",
         "late_records",
         "values_truncated",
@@ -81,6 +83,7 @@ class BatchMetrics:
     records_written: int = 0
     records_dropped: int = 0
     records_dead_lettered: int = 0
+    records_failed: int = 0
     records_future: int = 0
     late_records: int = 0
     values_truncated: int = 0
@@ -106,6 +109,7 @@ class BatchMetrics:
             self.records_dead_lettered += progress.dead_lettered
             self.records_future += progress.future
             self.late_records += progress.late
+        self.records_failed += sum(d.error.code == RECORD_FAILED for d in batch.dead_letters)
         for step in batch.steps:
             for _, files in step:
                 self.files_written += len(files)

@@ -35,12 +35,16 @@ class ChangeOrder:
     """Ranks the records of one Spark task.
 
     Args:
-        sources: the source partitions of the connector task.
+        sources: the source partitions of the connector task, if it applies row-level changes.
+
+    Attributes:
+        taken: number of records of the blocks before.
     """
 
     def __init__(self, sources: Sequence[TopicPartition]) -> None:
         ordered = enumerate(sorted(sources, key=lambda tp: (tp.topic, tp.partition)))
         self._places = {(tp.topic, tp.partition): place for place, tp in ordered}
+        self.taken = 0
         self._newest_ms: dict[tuple[str, int], int] = {}
 
     def ranks(self, block: Block) -> Ranks:

@@ -32,7 +32,7 @@ from connect.records.row_operations import (
     message_key_names,
 )
 from connect.records.tables.schema_changes import SchemaChanges, apply_changes, merge
-from connect.records.tables.schema_evolution import changes
+from connect.records.tables.schema_evolution import changes, partition_names
 from connect.records.tables.table_creation import table_for
 
 SCHEMA_ROUNDS_MAX: Final = 10
@@ -111,6 +111,7 @@ class TablePreview:
         location: of a new table, where the configuration names one.
         properties: table properties.
         last_column_id: highest field id in use.
+        partition_names: of the fields of all partition specs.
     """
 
     name: str
@@ -121,6 +122,7 @@ class TablePreview:
     location: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     last_column_id: int = 0
+    partition_names: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, name: str, table: Table) -> TablePreview:
@@ -134,6 +136,7 @@ class TablePreview:
             location=table.location(),
             properties=table.properties,
             last_column_id=table.metadata.last_column_id,
+            partition_names=partition_names(table),
         )
 
 
@@ -231,6 +234,7 @@ class _RecordPreviews:
                 exists=False,
                 schema=new.schema,
                 spec=new.spec,
+                partition_names=frozenset(field.name for field in new.spec.fields),
                 location=new.location,
                 properties=new.properties,
                 last_column_id=new.schema.highest_field_id,
@@ -246,7 +250,7 @@ class _RecordPreviews:
                     if table is not None and self._operation(converted) is not Operation.DELETE:
                         mapping = table.properties.get(NAME_MAPPING_PROPERTY)
                         if schema_changes := changes(
-                            table.schema, converted, self._config, mapping
+                            table.schema, converted, self._config, mapping, table.partition_names
                         ):
                             changes_by_table.setdefault(name, []).append(schema_changes)
             except RecordError:
@@ -330,7 +334,8 @@ class _RecordPreviews:
         schema = table.schema
         mapping = table.properties.get(NAME_MAPPING_PROPERTY)
         if self._config.evolve_schema_enabled and operation is not Operation.DELETE:
-            changes(schema, record, self._config, mapping)  # refuses names that no column can have
+            # refuses names that no column can have
+            changes(schema, record, self._config, mapping, table.partition_names)
         if self._config.is_row_level:
             key_schema = self._key_schema(table, record)
             if operation is Operation.DELETE:

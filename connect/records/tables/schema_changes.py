@@ -204,7 +204,7 @@ def fitting(schema: Schema, adds: Mapping[Path, IcebergType]) -> dict[Path, Iceb
     taken: set[str] = set()
     fitted: dict[Path, IcebergType] = {}
     for path, kind in adds.items():
-        names = list(_full_names(".".join(path), kind))
+        names = list(full_names(".".join(path), kind))
         present = schema._name_to_id  # noqa: SLF001 - pyiceberg has no public accessor
         if not any(name in present or name in taken for name in names):
             taken.update(names)
@@ -212,16 +212,17 @@ def fitting(schema: Schema, adds: Mapping[Path, IcebergType]) -> dict[Path, Iceb
     return fitted
 
 
-def _full_names(name: str, kind: IcebergType) -> Iterator[str]:
+def full_names(name: str, kind: IcebergType) -> Iterator[str]:
+    """Return the full names of a column and of all that is nested in it."""
     yield name
     if isinstance(kind, StructType):
         for field in kind.fields:
-            yield from _full_names(f"{name}.{field.name}", field.field_type)
+            yield from full_names(f"{name}.{field.name}", field.field_type)
     elif isinstance(kind, ListType):
-        yield from _full_names(f"{name}.element", kind.element_type)
+        yield from full_names(f"{name}.element", kind.element_type)
     elif isinstance(kind, MapType):
-        yield from _full_names(f"{name}.key", kind.key_type)
-        yield from _full_names(f"{name}.value", kind.value_type)
+        yield from full_names(f"{name}.key", kind.key_type)
+        yield from full_names(f"{name}.value", kind.value_type)
 
 
 def apply_changes(
@@ -299,11 +300,19 @@ class _Applier:
         if isinstance(kind, StructType):
             return self.struct(path, kind)
         if isinstance(kind, ListType):
-            element = self._inside((*path, "element"), kind.element_type)
-            return kind.model_copy(update={"element_type": element})
+            return ListType(  # a copy would keep PyIceberg's cached field of the old element
+                element_id=kind.element_id,
+                element=self._inside((*path, "element"), kind.element_type),
+                element_required=kind.element_required,
+            )
         if isinstance(kind, MapType):
-            value = self._inside((*path, "value"), kind.value_type)
-            return kind.model_copy(update={"value_type": value})
+            return MapType(
+                key_id=kind.key_id,
+                key_type=kind.key_type,
+                value_id=kind.value_id,
+                value_type=self._inside((*path, "value"), kind.value_type),
+                value_required=kind.value_required,
+            )
         return kind
 
     def _fresh(self, kind: IcebergType) -> IcebergType:

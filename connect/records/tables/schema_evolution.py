@@ -7,11 +7,12 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from decimal import Decimal
 from typing import Any
 
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
@@ -37,13 +38,18 @@ from connect.records.tables.schema_changes import (
     check_count,
     common_type,
     fitting,
+    full_names,
 )
 from connect.records.tables.table_creation import check_type
 from connect.records.tables.type_inference import DECIMAL_PRECISION_MAX, infer_type, type_of
 
 
 def changes(
-    schema: Schema, record: SinkRecord, config: ConnectorConfig, name_mapping: str | None = None
+    schema: Schema,
+    record: SinkRecord,
+    config: ConnectorConfig,
+    name_mapping: str | None = None,
+    partition_names: Collection[str] = (),
 ) -> SchemaChanges:
     """Return the schema changes that a record requires; empty if the record fits the table.
 
@@ -52,6 +58,8 @@ def changes(
         record: a record that is not a tombstone.
         config: the connector's configuration.
         name_mapping: the table property ``schema.name-mapping.default``.
+        partition_names: of the table's partition fields. Java loads no table whose partition field
+            has the name of a column that is not its source.
 
     Raises:
         RecordError: the changes are not possible: a name is invalid or ambiguous, or there are
@@ -71,7 +79,19 @@ def changes(
                 "the name of a new field equals the full name of another column",
                 code="bad_column_name",
             )
+        for path, kind in schema_changes.adds.items():
+            for name in full_names(".".join(path), kind):
+                if name in partition_names:
+                    raise RecordError(
+                        f"the table cannot have a column {name!r}: a partition field has this name",
+                        code="partition_spec",
+                    )
     return schema_changes
+
+
+def partition_names(table: Table) -> frozenset[str]:
+    """Return the names of the fields of all partition specs of a table."""
+    return frozenset(field.name for spec in table.specs().values() for field in spec.fields)
 
 
 class _Finder:

@@ -26,7 +26,7 @@ from connect.records.conversion.conversion_failure import kind_of
 from connect.records.tables.folder_columns import folder_struct
 from connect.records.tables.partition_spec import spec_for
 from connect.records.tables.sort_order import sort_order_for
-from connect.records.tables.table_location import location_for
+from connect.records.tables.table_location import check_names, location_for
 from connect.records.tables.type_inference import check_level, infer_type, type_of
 
 # Iceberg's Java library sets this property on new tables
@@ -63,6 +63,8 @@ def table_for(name: str, record: SinkRecord, config: ConnectorConfig) -> NewTabl
         ConfigError: the configuration is invalid for any record.
     """
     table = config.table(name)
+    if not table.location:
+        check_names(table.identifier)
     schema = schema_for_record(record, config, id_columns=table.id_columns)
     return NewTable(
         identifier=table.identifier,
@@ -141,6 +143,8 @@ def check_type(kind: IcebergType, *, case_insensitive: bool, level: int = 0) -> 
     if not kind.is_primitive:
         check_level(level)
     if isinstance(kind, StructType):
+        if not kind.fields:
+            raise RecordError("a struct without fields cannot be written", code="unsupported_type")
         by_name: dict[str, Any] = {}
         for field in kind.fields:
             name = field.name.lower() if case_insensitive else field.name
@@ -149,10 +153,6 @@ def check_type(kind: IcebergType, *, case_insensitive: bool, level: int = 0) -> 
             if name in by_name:
                 raise RecordError("two fields have the same name", code="ambiguous_name")
             by_name[name] = field
-            if isinstance(field.field_type, StructType) and not field.field_type.fields:
-                raise RecordError(
-                    "a struct without fields cannot be written", code="unsupported_type"
-                )
             check_type(field.field_type, case_insensitive=case_insensitive, level=level + 1)
     elif isinstance(kind, ListType):
         check_type(kind.element_type, case_insensitive=case_insensitive, level=level + 1)

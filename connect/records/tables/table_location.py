@@ -5,6 +5,8 @@ Rules of this file:
   are joined by dots, so that no table is inside another table's folder.
 - The values of the variables consist of letters, digits, ``_`` and ``-``. Names may come from
   records, so they must neither leave the folder nor map two tables to one folder.
+- Without a template the catalog chooses the location, and clients parse it as a URL. The names of a
+  new table have none of the characters that separate or encode parts of a URL.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ NAMESPACE: Final = "${namespace}"
 TABLE: Final = "${table}"
 _ABSOLUTE: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/]|(file:)?/+[^/]")
 _LEVEL: Final = re.compile(r"[\w-]+")
+_SPECIAL: Final = re.compile(r"[/\\%?#;]")
 
 
 def check_location(template: str) -> None:
@@ -39,6 +42,19 @@ def check_location(template: str) -> None:
 
 def _bad(template: str, message: str) -> ConfigError:
     return ConfigError(f"location {template!r}: {message}", code="table_location")
+
+
+def check_names(identifier: Sequence[str]) -> None:
+    """Check the names of a new table whose location the catalog chooses.
+
+    Raises:
+        RecordError: code ``table_location``.
+    """
+    for level in identifier:
+        if (special := _SPECIAL.search(level)) is not None:
+            raise RecordError(
+                f"the location of a new table cannot contain {special[0]!r}", code="table_location"
+            )
 
 
 def location_for(template: str, identifier: Sequence[str]) -> str:

@@ -173,7 +173,13 @@ def _with_fields(kind: IcebergType, other: IcebergType | None) -> IcebergType:
 
 
 def list_of(element: IcebergType, *, required: bool = False) -> ListType:
-    """Return a list type with placeholder ids."""
+    """Return a list type with placeholder ids.
+
+    Raises:
+        RecordError: the elements are structs without fields, which PyIceberg takes for no type.
+    """
+    if isinstance(element, StructType) and not element.fields:
+        raise RecordError("a struct without fields cannot be written", code="unsupported_type")
     return ListType(element_id=PLACEHOLDER_ID, element=element, element_required=required)
 
 

@@ -13,7 +13,7 @@ Rules of this file:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -39,7 +39,14 @@ from connect.records.custom_code import has_custom_code
 from connect.records.dead_letter import message
 from connect.records.record_path import ReferencePath
 from control_schemas.events import FileContent
-from worker.batch.descriptors import DESCRIPTOR_SCHEMA, BatchResult, DeadLetter, collect
+from worker.batch.descriptors import (
+    DESCRIPTOR_SCHEMA,
+    BatchResult,
+    DeadLetter,
+    SchemaRequest,
+    TableRequest,
+    collect,
+)
 from worker.batch.error_rows import NOT_WRITABLE
 from worker.batch.few_records import BatchRows, FewRecords
 from worker.batch.pipeline_spec import PipelineSpec
@@ -50,6 +57,7 @@ from worker.spark.source_options import map_spark_error
 from worker.sql.query_opening import open_query_catalog, opened_query
 from worker.sql.sql_batches import SparkQuery, sql_plan
 from worker.sql.sql_expressions import spark_failures
+from worker.task.batches.failed_records import SPARK_ERRORS, FailedRecords
 from worker.task.batches.row_distribution import RowDistribution
 from worker.task.dead_letters.dead_letter_table import DeadLetterTable
 from worker.task.dead_letters.record_errors import advised
@@ -109,6 +117,10 @@ class PipelineRunner:
     sources: tuple[TopicPartition, ...] = ()
     _planned: _PlannedBatch | None = field(default=None, init=False, repr=False)
     _merged_batches: int = field(default=0, init=False)
+    _failed: FailedRecords = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._failed = FailedRecords(self.config.name)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -155,11 +167,20 @@ class PipelineRunner:
             ConfigError: a schema registry refuses access.
         """
         refused: set[str] = set()  # tables with files that the store refused; reloaded once
+        self._failed = FailedRecords(self.config.name)
         runs = 0
-        while runs < RUNS_MAX + 2 * len(refused):
+        changing: tuple[SchemaRequest | TableRequest, ...] = ()
+        while runs < RUNS_MAX + 2 * len(refused) + self._failed.failures:
             runs += 1
-            with contextlib.nullcontext() if self.query is None else spark_failures():
-                result = self._executed(rows, valid_through_ms, ranges, is_small=is_small)
+            try:
+                with contextlib.nullcontext() if self.query is None else spark_failures():
+                    result = self._executed(rows, valid_through_ms, ranges, is_small=is_small)
+            except SPARK_ERRORS as failure:
+                if self.query is not None:
+                    raise
+                if self._failed.must_search(failure):
+                    self._failed.search(rows, self._spec(None), failure)
+                continue
             failpoints.hit("W4")
             if result.is_usable and self._is_confirmed(result):
                 self._merged_batches = max(self._merged_batches - 1, 0)
@@ -173,11 +194,8 @@ class PipelineRunner:
                     error = advised(error)
                 raise error.at(connector=self.config.name)
             self.tables.apply_requests(result)
-        raise RetriableError(
-            f"one batch still requested changes of tables after {RUNS_MAX} runs",
-            code="tables_keep_changing",
-            connector=self.config.name,
-        )
+            changing = (*result.schema_requests, *result.table_requests)
+        raise _keeps_changing(self.config.name, changing)
 
     def plan(self, rows: DataFrame, valid_through_ms: int | None) -> None:
         """Plan the work of a micro-batch before its offsets are known; as ``BatchRunner.plan``.
@@ -220,15 +238,15 @@ class PipelineRunner:
         is_small: bool,
     ) -> BatchResult:
         """Process few records in the driver; else run the Spark tasks, by the plan if any."""
+        spec = self._spec(valid_through_ms)
         if isinstance(rows, FewRecords):
-            result = processed_in_driver(rows, self._spec(valid_through_ms))
+            result = processed_in_driver(rows, spec)
             if result is not None:
                 return result
             rows = rows.as_rows()
         planned = self._taken_plan(rows, valid_through_ms)
         if planned is not None:
             return collect(_descriptors(planned))
-        spec = self._spec(valid_through_ms)
         if spec.sources and not is_small and len(ranges.not_empty().ends) > 1:
             if self._merged_batches:
                 limits = replace(spec.limits, changes_bytes_max=_MERGED_CHANGES_BYTES)
@@ -241,8 +259,12 @@ class PipelineRunner:
         return collect(self.distribution.descriptors(work, spec, ranges, is_small=is_small))
 
     def _spec(self, valid_through_ms: int | None) -> PipelineSpec:
-        sources = self.sources if self.config.is_row_level and len(self.sources) > 1 else ()
-        return replace(self.tables.spec(), valid_through_ms=valid_through_ms, sources=sources)
+        return replace(
+            self.tables.spec(),
+            valid_through_ms=valid_through_ms,
+            sources=self.sources if self.config.is_row_level and len(self.sources) > 1 else (),
+            refused=dict(self._failed.refused),
+        )
 
     def _work(self, rows: DataFrame, spec: PipelineSpec) -> DataFrame:
         """Return the descriptors of a batch; with a distribution, rows for other tasks too."""
@@ -346,6 +368,17 @@ def _check_rows(result: BatchResult, config: ConnectorConfig) -> None:
             code="records_unaccounted",
             connector=config.name,
         )
+
+
+def _keeps_changing(
+    connector: str, changing: Sequence[SchemaRequest | TableRequest]
+) -> RetriableError:
+    return RetriableError(
+        f"one batch still requested changes of tables after {RUNS_MAX} runs",
+        code="tables_keep_changing",
+        connector=connector,
+        table=next((request.table for request in changing), None),
+    )
 
 
 def processed_in_driver(few: FewRecords, spec: PipelineSpec) -> BatchResult | None:
