@@ -18,6 +18,7 @@ from itertools import islice
 from connect.config.key import Raw, invalid, missing
 from connect.config.keys.iceberg_keys import CONTROL_TOPIC, topic_name
 from connect.config.size_limits import RULE_SENTENCES_MAX
+from connect.config.source_group import group_key, source_group
 from connect.config.start_position import offsets_error, parse_offsets
 from connect.config.table_formats import COPY_ON_WRITE, MERGE_ON_READ
 from connect.errors import ConfigError
@@ -172,6 +173,15 @@ def namespace_levels(view: ConfigView) -> Iterator[tuple[str, str]]:
         yield name, invalid(name, view[name], "a level of the namespace is empty")
 
 
+def source_group_is_ascii(view: ConfigView) -> Iterator[tuple[str, str]]:
+    """The group of the source offsets, `connect-<name>` by default, has printable ASCII only."""
+    name, group = group_key(view.raw) or "name", source_group(view.raw)
+    if view.has_placeholder(name) or (group.isascii() and group.isprintable()):
+        return
+    why = f"Kafka's client commits no offsets of the group {group}: use printable ASCII characters"
+    yield name, invalid(name, view.raw.get(name), why)
+
+
 def id_columns(view: ConfigView) -> Iterator[tuple[str, str]]:
     """Identifier columns have names and no duplicates."""
     names = [name for name, _, _ in view.per_table("id-columns")]
@@ -303,6 +313,7 @@ def catalog_properties(view: ConfigView) -> Iterator[tuple[str, str]]:
 
 RULES: tuple[Rule, ...] = (
     control_topic_is_not_a_source,
+    source_group_is_ascii,
     dead_letter_topic_is_not_control_topic,
     topic_names_are_valid,
     replication_factor,

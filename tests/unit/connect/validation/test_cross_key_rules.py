@@ -194,6 +194,13 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         "iceberg.tables.default-namespace",
         "a level of the namespace is empty",
     ),
+    ("source_group_is_ascii", {"name": "日本語"}, "name", "use printable ASCII"),
+    (
+        "source_group_is_ascii",
+        {"iceberg.connect.group-id": "a\tb"},
+        "iceberg.connect.group-id",
+        "use printable ASCII",
+    ),
     ("id_columns", {f"{ORDERS}id-columns": "a,,b"}, f"{ORDERS}id-columns", "column name is empty"),
     (
         "id_columns",
@@ -559,3 +566,9 @@ def test_connectors_are_compared_by_the_group_that_they_use(change: dict[str, st
     """Connectors are compared by the group that they use."""
     raw = changed(change)
     assert source_group(raw) == parse(raw).connect_group_id
+
+
+def test_a_name_of_any_script_needs_a_group_in_ascii() -> None:
+    """Kafka's client commits source offsets of no other group."""
+    assert errors({**GOOD, "name": "日本語"}).keys() == {"name"}
+    assert not errors({**GOOD, "name": "日本語", "iceberg.connect.group-id": "orders"})
