@@ -73,6 +73,8 @@ _MERGED_BATCHES: Final = 50
 """Batches that one Spark task processes after two Spark tasks have changed a row."""
 _MERGED_CHANGES_BYTES: Final = 2**30
 """Arrow bytes of changes kept for one step of such a batch: about a whole batch."""
+_KEYS_SHARED: Final = "a key is in several source partitions of a batch, one Spark task repeats it"
+_RESENT: Final = "Spark repeated a part of a batch whose rows were on their way, it runs again"
 
 log = structlog.get_logger("worker.task")
 
@@ -283,18 +285,10 @@ class PipelineRunner:
 
     def _is_confirmed(self, result: BatchResult) -> bool:
         """Return whether all rows are in files, and the tables of a batch are as it knew them."""
-        if not result.is_whole:
-            log.info(
-                "Spark repeated a part of a batch whose rows were on their way, it runs again",
-                connector=self.config.name,
-            )
-            return False
         if result.shares_keys:
             self._merged_batches = _MERGED_BATCHES
-            log.info(
-                "a key is in several source partitions of a batch, which one Spark task repeats",
-                connector=self.config.name,
-            )
+        if result.shares_keys or not result.is_whole:
+            log.info(_KEYS_SHARED if result.shares_keys else _RESENT, connector=self.config.name)
             return False
         try:
             is_confirmed = self.tables.confirm(result.files)
