@@ -23,6 +23,7 @@ from tests.support.task_harness import FakeBatchRunner, TaskHarness, opened, pat
 from tests.support.window_results import check_each_update_once
 from worker.batch.few_records import BatchRows
 from worker.spark.session import Session
+from worker.sql.sql_expressions import spark_failures
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.source.source_reader import as_arrow
 
@@ -59,7 +60,8 @@ class LoopingRunner(FakeBatchRunner):
         assert isinstance(rows, DataFrame)
         if not self.gate.exists():
             self.marks.mkdir(exist_ok=True)
-            as_arrow(rows.select("count").mapInArrow(looping(str(self.marks)), "count int"))
+            with spark_failures():  # as the runner of a query
+                as_arrow(rows.select("count").mapInArrow(looping(str(self.marks)), "count int"))
         return FakeBatchRunner.run(self, rows, ranges, valid_through_ms, is_small=is_small)
 
 

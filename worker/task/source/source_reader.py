@@ -386,6 +386,9 @@ class _BatchCallback:
             if not self._is_cancelled:
                 self.failure = map_spark_error(e)
                 self.failure.__cause__ = e
+        except RetriableError as e:  # a query's error of Spark is mapped before
+            if not self._is_cancelled:
+                self.failure = e
         except Exception as e:  # in a thread of Spark: kept, and raised by ``run_query``
             self.failure = e
 
