@@ -10,6 +10,7 @@ from functools import partial
 from uuid import uuid4
 
 import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import (
@@ -18,6 +19,7 @@ from pyiceberg.table.update import (
     RemoveSnapshotRefUpdate,
     SetSnapshotRefUpdate,
 )
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType
 
 from connect.errors import CommitConflict, CommitRefused
@@ -33,7 +35,14 @@ from tests.support.table_harness import (
     paths_of,
     stale_numbers,
 )
-from tests.support.tables import QuickClock, announced, made_up_file, reference, table_commit
+from tests.support.tables import (
+    QuickClock,
+    announced,
+    made_up_file,
+    partition_of,
+    reference,
+    table_commit,
+)
 
 REFUSED = "catalog_refused"
 
@@ -217,6 +226,26 @@ def test_the_valid_through_time_never_decreases(harness: TableHarness) -> None:
         texts.append(summary.get("kafka.connect.valid-through-ts"))
     seconds = ["05", None, None, "06"]
     assert texts == [s and f"1970-01-01T00:00:{s}.000Z" for s in seconds]
+
+
+def test_files_wait_while_their_partition_column_is_dropped(harness: TableHarness) -> None:
+    """They are committed under their spec, whose source an earlier schema has."""
+    name = (*harness.table.name()[:-1], unique_name("dropped"))
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name"))
+    table = harness.catalog.create(name, SCHEMA, spec)
+    waiting = TableHarness(harness.catalog, table)
+    parts = [partition_of(table, {"name": value}) for value in ("eu", None)]
+    files = [made_up_file(table, partition=values) for values in parts]
+    client = harness.catalog._client().load_table(name)
+    with client.update_spec() as change:
+        change.remove_field("name")
+    with client.update_schema() as columns:
+        columns.delete_column("name")
+    commit = table_commit([announced(reference(table), files, offset=0)])
+    outcome = waiting.committer().commit(commit)
+    assert isinstance(outcome, TableCommitted), outcome
+    assert sorted(paths_of(waiting.reloaded())) == sorted(f.file_path for f in files)
+    assert isinstance(waiting.committer().commit(waiting.round(1)), TableCommitted)
 
 
 class _OlderServer(Racing):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -199,6 +200,21 @@ def test_nested_columns_and_odd_names_are_read_back(tmp_path: Path) -> None:
         "maxValues": {"id": 1},
         "nullCount": {"id": 0, "my-own": {"key": 0, "é-1": 0}},
     }
+
+
+def test_delta_rs_finds_rows_by_every_column(tmp_path: Path) -> None:
+    """It finds none by a column without bounds if another column has them."""
+    kinds = (LongType(), DoubleType(), BooleanType(), BinaryType(), StringType())
+    for places in ((0, 1, 2, 3, 4), (0, 2, 4)):
+        columns = [NestedField(n + 1, f"c{n}", kinds[n], required=False) for n in places]
+        rig = DeltaRig(str(tmp_path / str(len(places))), schema=Schema(*columns))
+        rows = {0: 7, 1: 1.5, 2: True, 3: b"x", 4: "t"}
+        commit(rig, raw_file(rig, {f"c{n}": rows[n] for n in places}))
+        readable = rig.now().to_pyarrow_dataset()
+        for n in places:
+            assert readable.count_rows(pc.field(f"c{n}") == rows[n]) == 1, (places, n)
+        (added,) = [action["add"] for action in rig.log(1) if "add" in action]
+        assert ("minValues" in json.loads(added["stats"])) == (1 not in places)
 
 
 def inner_copy(first: int) -> StructType:

@@ -14,6 +14,7 @@ Source:
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -39,11 +40,9 @@ from pyiceberg.types import (
     TimeType,
     UUIDType,
 )
-from pyiceberg.utils.truncate import (
-    truncate_upper_bound_binary_string,
-    truncate_upper_bound_text_string,
-)
+from pyiceberg.utils.truncate import truncate_upper_bound_binary_string
 
+_SURROGATES: Final = range(0xD800, 0xE000)
 _Truncated = Callable[[Any, IcebergType, int | None], bytes | None]
 
 _FIXED_FORMS: Final[Mapping[type[IcebergType], str]] = {
@@ -230,12 +229,27 @@ def _low_bytes(value: Any, kind: IcebergType, length: int | None) -> bytes | Non
 
 def _high_bytes(value: Any, kind: IcebergType, length: int | None) -> bytes | None:
     if isinstance(kind, StringType):
-        text = truncate_upper_bound_text_string(value, length)
-        return None if text is None else text.encode()
+        return _upper_text(value, length)
     if isinstance(kind, BinaryType):
         data = truncate_upper_bound_binary_string(value, length)
         return None if data is None else bytes(data)
     return _plain_bytes(value, kind)
+
+
+def _upper_text(value: str, length: int | None) -> bytes | None:
+    """Return a text of limited length that is not less than another one; None if there is none.
+
+    PyIceberg's function ends after U+D7FF: the next numbers are no characters.
+    """
+    if length is None or len(value) <= length:
+        return value.encode()
+    for at in range(length - 1, -1, -1):
+        code = ord(value[at]) + 1
+        if code in _SURROGATES:
+            code = _SURROGATES.stop
+        if code <= sys.maxunicode:
+            return (value[:at] + chr(code)).encode()
+    return None
 
 
 def _plain_bytes(value: Any, kind: IcebergType) -> bytes | None:

@@ -7,7 +7,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -32,6 +32,7 @@ class FileConverter:
         specs: every partition spec of the table by id.
         default_spec_id: of files whose event names none (Java sinks before 1.5).
         version: format version of the manifests.
+        former: all schemas of the table: a column may be dropped while files of its spec wait.
     """
 
     def __init__(
@@ -40,7 +41,9 @@ class FileConverter:
         specs: Mapping[int, PartitionSpec],
         default_spec_id: int,
         version: TableVersion = 2,
+        former: Sequence[Schema] = (),
     ) -> None:
+        self._former = former
         self._schema = schema
         self._specs = specs
         self._default_spec_id = default_spec_id
@@ -87,7 +90,7 @@ class FileConverter:
                     code="spec_missing",
                     file=file.file_path,
                 )
-            fields = spec.partition_type(self._schema).fields
+            fields = spec.partition_type(source_schema(spec, self._schema, self._former)).fields
             if any(isinstance(f.field_type, FixedType) for f in fields):
                 raise CommitRefused(
                     "a table partitioned by the value of a fixed[n] column cannot be written: "
@@ -103,6 +106,27 @@ class FileConverter:
             field = by_id.get(field_id)
             values.append(None if field is None or field.value is None else convert(field.value))
         return Record(*values)
+
+
+def source_schema(spec: PartitionSpec, schema: Schema, former: Sequence[Schema]) -> Schema:
+    """Return the schema that has the source columns of a spec; the newest of those.
+
+    Args:
+        spec: of the table.
+        schema: the current one.
+        former: all schemas of the table, oldest first.
+
+    Raises:
+        CommitRefused: ``spec_missing``: no schema has them.
+    """
+    for each in (schema, *reversed(former)):
+        if all(each.find_column_name(part.source_id) is not None for part in spec.fields):
+            return each
+    raise CommitRefused(
+        f"a file was written with partition spec {spec.spec_id}, and the table's metadata no "
+        "longer has its columns",
+        code="spec_missing",
+    )
 
 
 def _converter(kind: IcebergType) -> Callable[[Any], Any]:

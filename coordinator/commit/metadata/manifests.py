@@ -50,6 +50,7 @@ from coordinator.commit.metadata.avro_files import (
     WrittenFile,
     entry_form,
 )
+from coordinator.commit.metadata.content_files import source_schema
 from coordinator.commit.metadata.pending_files import PendingFiles
 from coordinator.commit.metadata.row_lineage import live_entries, writer_version
 
@@ -276,9 +277,10 @@ class ManifestSet:
         cls = DeleteManifestWriter if content is ManifestContent.DELETES else BlockManifestWriter
         path = self.new_path()
         self.written.append(path)
+        spec = self.table.specs()[spec_id]
         writer = cls(
-            self.table.specs()[spec_id],
-            self.table.schema(),
+            spec,
+            source_schema(spec, self.table.schema(), self.table.metadata.schemas),
             self.files.new_output(path),
             self.snapshot_id,
             avro_codec(self.table.properties),

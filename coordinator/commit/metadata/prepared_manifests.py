@@ -242,6 +242,7 @@ class PreparedManifests:
             metadata.specs(),
             metadata.default_spec_id,
             writer_version(metadata),
+            metadata.schemas,
         )
         out = _ManifestGroup(steps, base, attempt.commit_uuid)
         first_number = 0 if base is None else base + 1 + sum(len(g.steps) for g in self._groups)

@@ -263,6 +263,7 @@ class _TableWork:
             metadata.specs(),
             metadata.default_spec_id,
             writer_version(metadata),
+            metadata.schemas,
         )
         files = TableFiles(table, frozenset(selection.paths), removal.clock)
         steps = list(enumerate(selection.steps))

@@ -48,6 +48,7 @@ _FIRST_US: Final = -719_162 * _DAY_US
 _END_US: Final = 2_932_897 * _DAY_US
 """End of the year 9999."""
 _BOUNDED: Final = (
+    BooleanType,
     DateType,
     DecimalType,
     IntegerType,
@@ -188,10 +189,15 @@ def partition_text(kind: IcebergType, value: Any) -> str:
 
 
 def delta_stats(file: ContentFile, table: DeltaVersion, columns: Mapping[int, Leaf]) -> str:
-    """Return the statistics of a file with metrics of Iceberg, as JSON."""
+    """Return the statistics of a file with metrics of Iceberg, as JSON.
+
+    There are bounds of all top-level columns with values, or none: delta-rs finds no rows by a
+    column without bounds if another one has them. A float may be NaN, so it has no bounds.
+    """
     in_folders = {part.name for part in table.spec.fields}
     stats: dict[str, Any] = {"numRecords": file.record_count}
     lows, highs, nulls = {}, {}, {}
+    is_whole = True
     for field_id, leaf in columns.items():
         if leaf.is_repeated or leaf.path[0] in in_folders:
             continue
@@ -201,6 +207,10 @@ def delta_stats(file: ContentFile, table: DeltaVersion, columns: Mapping[int, Le
         high = _bound(leaf.kind, (file.upper_bounds or {}).get(field_id))
         if low is not None and high is not None:
             lows[leaf.path], highs[leaf.path] = low, high
+        elif len(leaf.path) == 1 and count != file.record_count:
+            is_whole = False
+    if not is_whole:
+        lows, highs = {}, {}
     for name, by_path in (("minValues", lows), ("maxValues", highs), ("nullCount", nulls)):
         if by_path:
             stats[name] = _nested(by_path)

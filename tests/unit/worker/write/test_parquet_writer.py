@@ -331,6 +331,22 @@ def test_metrics_equal_those_of_pyiceberg(tmp_path: Path) -> None:
         assert ours.upper_bounds.items() >= theirs["upper_bounds"].items()
 
 
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [
+        ("a" * 15 + "\ud7ffzzz", "a" * 15 + "\ue000"),
+        ("\ud7ff" * 17, "\ud7ff" * 15 + "\ue000"),
+        ("a" + "\U0010ffff" * 16, "b"),
+        ("\U0010ffff" * 17, None),
+        ("\ud7ff" * 16, "\ud7ff" * 16),
+    ],
+)
+def test_upper_bounds_of_texts_are_characters(tmp_path: Path, text: str, bound: str | None) -> None:
+    """The number after U+D7FF is none; without a greater text there is no bound."""
+    [file] = write(tmp_path, [json.dumps({"id": 1, "kind": text}).encode()])
+    assert file.upper_bounds.get(2) == (bound and bound.encode())
+
+
 def test_nanosecond_timestamps_have_their_type_and_bounds(tmp_path: Path) -> None:
     """Of format version 3; a column of type unknown is in no file."""
     schema = Schema(
