@@ -34,6 +34,7 @@ KEYS = 500
 PARTITIONS = 3
 WAVES = 8
 FEW = 20
+SHARED = int(os.environ.get("SHARED_KEYS", "200000"))
 ACCOUNTS = Schema(
     NestedField(1, "id", LongType(), required=True),
     NestedField(2, "region", StringType(), required=False),
@@ -192,3 +193,38 @@ def test_row_level_changes_equal_a_replay(running: RunningStack, spark_session: 
     specs = running.catalog.load_table(tables["region", "merge-on-read"]).specs()
     assert [len(spec.fields) for spec in specs.values()] == [1, 0]
     assert len(running.catalog.load_table(tables["bucket", "merge-on-read"]).specs()) == 1
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("tasks", ["1", "2"])
+def test_a_key_in_two_partitions_has_its_newest_row(
+    running: RunningStack, spark_session: Session, tasks: str
+) -> None:
+    """Two Spark tasks, or two tasks, read the partitions in one round; the later records stay."""
+    name, topic = unique_name("shared"), running.topic("shared", partitions=2)
+    tables = {mode: f"{name.replace('-', '_')}.{mode.replace('-', '_')}" for mode in MODES}
+    gateway = open_catalog("iceberg", running.stack.catalog_properties)
+    for mode, table in tables.items():
+        version, _ = MODES[mode]
+        properties = {"format-version": version}
+        gateway.create(tuple(table.split(".")), ACCOUNTS, SPECS["plain"], properties=properties)
+    gateway.close()
+    for partition, region in ((1, "eu"), (0, "us")):  # those of partition 0 are newer
+        padding = "x" * 100  # a small batch would have one Spark task
+        rows = ({"id": n, "region": region, "balance": n, "note": padding} for n in range(SHARED))
+        running.produce_keyed(
+            topic, [(partition, b"%d" % row["id"], json.dumps(row).encode()) for row in rows]
+        )
+    config = running.connector(
+        topics=topic,
+        tasks__max=tasks,
+        iceberg__tables=",".join(tables.values()),
+        iceberg__tables__upsert_mode_enabled="true",
+    )
+    modes = {f"iceberg.table.{t}.write-mode": MODES[mode][1] for mode, t in tables.items()}
+    running.create(name, {**config, **modes})
+    wanted = [(n, "us", float(n)) for n in range(SHARED)]
+    for table in tables.values():
+        loaded = wait_for(running, table, wanted, partial(spark_rows, spark_session))
+        assert len(loaded.metadata.snapshots) <= 4
+    running.delete(name)
