@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
@@ -22,7 +23,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER_ID, SortOrder
 from pyiceberg.types import NestedField
 
 from connect import failpoints
-from connect.config.table_formats import ICEBERG, PARQUET
+from connect.config.table_formats import DELTA, ICEBERG, PARQUET
 from connect.errors import RetriableError
 from connect.gateways.catalog import table_properties
 from connect.gateways.parquet.hive_paths import columns_in_folders, is_too_long, partition_path
@@ -322,6 +323,8 @@ class TableWriter:
         with self._storage.guarded():
             if self._shape.file_schema is not self.arrow_schema:
                 rows = rows.select(self._shape.file_schema.names)
+            if self.plan.table_format == DELTA:
+                file.count_nan(rows)
             file.writer.write_table(rows, row_group_size=rows.num_rows)
 
     def named(self, rows: pa.Table) -> pa.Table:
@@ -352,7 +355,10 @@ class TableWriter:
             column_sizes=metrics.column_sizes,
             value_counts=metrics.value_counts,
             null_value_counts=metrics.null_value_counts,
-            nan_value_counts={},
+            nan_value_counts={
+                self.schema.find_field(name).field_id: count
+                for name, count in file.nan_counts.items()
+            },
             lower_bounds=metrics.lower_bounds,
             upper_bounds=metrics.upper_bounds,
             split_offsets=tuple(metrics.split_offsets),
@@ -372,7 +378,14 @@ def by_position(rows: pa.Table) -> pa.Table:
 
 @dataclass(slots=True)
 class OpenFile:
-    """A file being written; ``groups`` sorts its rows, ``footer`` marks its variants."""
+    """A file being written.
+
+    Attributes:
+        groups: sorts its rows.
+        footer: marks its variants.
+        nan_counts: of its columns of floating-point numbers, where readers need them: Parquet
+            leaves NaN out of its bounds.
+    """
 
     path: str
     key: PartitionKey
@@ -380,6 +393,14 @@ class OpenFile:
     writer: pq.ParquetWriter
     groups: SortedGroups | None = None
     footer: VariantFooter | None = None
+    nan_counts: dict[str, int] = field(default_factory=dict)
+
+    def count_nan(self, rows: pa.Table) -> None:
+        """Count NaN in rows that are written."""
+        for name, column in zip(rows.column_names, rows.columns, strict=True):
+            if pa.types.is_floating(column.type):
+                count = pc.sum(pc.is_nan(column)).as_py() or 0
+                self.nan_counts[name] = self.nan_counts.get(name, 0) + count
 
 
 def repeating_columns(sample: pa.Table) -> list[str]:

@@ -2,7 +2,7 @@
 
 Rules of this file:
 - A statistic that is not certainly right for Delta's readers is left out. Bounds of floating point
-  numbers are, because Parquet leaves NaN out of them and Spark orders NaN above all numbers.
+  numbers are, unless the worker counted no NaN: Parquet leaves NaN out, and Spark orders it last.
 - A file whose columns the table does not have with the same types is refused: the table's schema
   was replaced after the file was written.
 
@@ -13,6 +13,7 @@ Source:
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
@@ -21,6 +22,8 @@ from pyiceberg.types import (
     BooleanType,
     DateType,
     DecimalType,
+    DoubleType,
+    FloatType,
     IcebergType,
     IntegerType,
     LongType,
@@ -51,6 +54,8 @@ _BOUNDED: Final = (
     BooleanType,
     DateType,
     DecimalType,
+    DoubleType,
+    FloatType,
     IntegerType,
     LongType,
     StringType,
@@ -192,7 +197,8 @@ def delta_stats(file: ContentFile, table: DeltaVersion, columns: Mapping[int, Le
     """Return the statistics of a file with metrics of Iceberg, as JSON.
 
     There are bounds of all top-level columns with values, or none: delta-rs finds no rows by a
-    column without bounds if another one has them. A float may be NaN, so it has no bounds.
+    column without bounds if another one has them. A column with NaN has none: readers order NaN
+    above all numbers, and Parquet leaves it out. The worker counts NaN.
     """
     in_folders = {part.name for part in table.spec.fields}
     stats: dict[str, Any] = {"numRecords": file.record_count}
@@ -205,6 +211,9 @@ def delta_stats(file: ContentFile, table: DeltaVersion, columns: Mapping[int, Le
             nulls[leaf.path] = count
         low = _bound(leaf.kind, (file.lower_bounds or {}).get(field_id))
         high = _bound(leaf.kind, (file.upper_bounds or {}).get(field_id))
+        if isinstance(leaf.kind, FloatType | DoubleType):
+            may_be_nan = (file.nan_value_counts or {}).get(field_id) != 0
+            low = None if may_be_nan else low
         if low is not None and high is not None:
             lows[leaf.path], highs[leaf.path] = low, high
         elif len(leaf.path) == 1 and count != file.record_count:
@@ -230,6 +239,8 @@ def _bound(kind: IcebergType, value: bytes | None) -> Any:
         return f"{instant_text(read, 'T')}{'Z' if isinstance(kind, TimestamptzType) else ''}"
     if isinstance(kind, DecimalType):  # JSON numbers are exact up to 15 digits everywhere
         return float(read) if kind.precision <= _JSON_DIGITS_MAX else None
+    if isinstance(read, float) and not math.isfinite(read):
+        return None  # JSON has no such number
     return read
 
 
