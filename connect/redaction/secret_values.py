@@ -1,8 +1,9 @@
 """Masks the values of secrets in every text that leaves the process.
 
 Rules of this file:
-- A value is masked unchanged, and as URLs, JSON and Python spell it; the longest spelling first.
-  The parts of a list (``a,b``) and the lines of a longer text are masked, too.
+- A value is masked in any case, and as URLs, JSON, HTML, Python and base64 spell it; the longest
+  spelling first. Errors change the case of what they name, as Java's enums do. The parts
+  of a list (``a,b``) and the lines of a longer text are masked, too.
 - A value of up to 7 characters is masked only where it stands alone, between characters that are
   no letters, digits or ``_``: else a value like ``rest`` would be masked inside other text.
 - A value of up to 3 characters, a whole number of up to 5 digits, ``true``, ``false``, ``none`` and
@@ -16,7 +17,9 @@ from __future__ import annotations
 import json
 import re
 import threading
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Mapping
+from html import escape
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
@@ -36,8 +39,8 @@ class SecretValues:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._displayed: dict[str, tuple[str, re.Pattern[str] | None]] = {}
-        self._ordered: list[tuple[str, str, re.Pattern[str] | None]] | None = []
+        self._displayed: dict[str, str] = {}
+        self._ordered: list[_Masked] | None = []
 
     def add(self, value: str, instead: str = MASK, *, with_short: bool = False) -> None:
         """Mask a value from now on; the first replacement of a text stays.
@@ -53,13 +56,13 @@ class SecretValues:
             for form in _forms(value):
                 is_masked = with_short or not is_open(form)
                 if is_masked and form not in self._displayed and len(self._displayed) < VALUES_MAX:
-                    self._displayed[form] = instead, _alone(form)
+                    self._displayed[form] = instead
                     self._ordered = None
 
     def replacements(self) -> dict[str, str]:
         """Return every masked text and its replacement, for another process of this node."""
         with self._lock:
-            return {text: instead for text, (instead, _) in self._displayed.items()}
+            return dict(self._displayed)
 
     def add_all(self, replacements: Mapping[str, str]) -> None:
         """Mask the texts that another process masks."""
@@ -68,18 +71,19 @@ class SecretValues:
 
     def mask(self, text: str) -> str:
         """Return the text with the values replaced."""
-        for value, instead, alone in self._by_length():
-            if value not in text:
-                continue
-            text = text.replace(value, instead) if alone is None else _masked(text, alone, instead)
+        lower = text.lower()
+        for secret in self._by_length():
+            if secret.lower in lower:
+                text = secret.replaced(text)
+                lower = text.lower()
         return text
 
-    def _by_length(self) -> list[tuple[str, str, re.Pattern[str] | None]]:
+    def _by_length(self) -> list[_Masked]:
         ordered = self._ordered
         if ordered is None:
             with self._lock:
-                secrets = [(value, *displayed) for value, displayed in self._displayed.items()]
-                ordered = self._ordered = sorted(secrets, key=lambda each: -len(each[0]))
+                secrets = [_Masked(text, instead) for text, instead in self._displayed.items()]
+                ordered = self._ordered = sorted(secrets, key=lambda each: -len(each.text))
         return ordered
 
     def masked(self, value: Any, *, kept: frozenset[str] = _KEPT_NAMES) -> Any:
@@ -116,25 +120,46 @@ def is_open(value: str) -> bool:
     )
 
 
+class _Masked:
+    """A text that is masked in every case, and its replacement."""
+
+    __slots__ = ("_instead", "_pattern", "lower", "text")
+
+    def __init__(self, text: str, instead: str) -> None:
+        self.text, self.lower = text, text.lower()
+        self._instead = instead
+        self._pattern: re.Pattern[str] | None = None
+
+    def replaced(self, text: str) -> str:
+        """Return a text with the replacement."""
+        if self._pattern is None:  # compiled for the few secrets that a text has
+            pattern = re.escape(self.text)
+            if len(self.text) <= ALONE_CHARACTERS_MAX:
+                pattern = rf"(?<![A-Za-z0-9_]){pattern}(?![A-Za-z0-9_])"
+            self._pattern = re.compile(pattern, re.IGNORECASE)
+        return self._pattern.sub(lambda _: self._instead, text)
+
+
 def _forms(value: str) -> Iterator[str]:
     for part in _parts(value):
         yield part
-        if not part.isalnum():
-            yield from (quote(part, ""), quote_plus(part), repr(part)[1:-1])
+        cases = (part.upper(), part.title(), part.swapcase(), part.casefold())
+        yield from (case for case in cases if case.lower() != part.lower())
+        encoded = part.encode(errors="surrogatepass")
+        if len(part) > ALONE_CHARACTERS_MAX:
+            yield from (b64encode(encoded).decode(), urlsafe_b64encode(encoded).decode())
+        if not (part.isalnum() and part.isascii()):
+            yield from (
+                quote(encoded, ""),
+                quote_plus(encoded),
+                repr(part)[1:-1],
+                ascii(part)[1:-1],
+            )
             yield from (json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1])
+            yield from (repr(encoded)[2:-1], escape(part))
 
 
 def _parts(value: str) -> Iterable[str]:
-    whole = (value, value.strip())
+    whole = (value, value.strip(), " ".join(value.split()))
     parts = (part.strip() for part in _SEPARATORS.split(value, PARTS_MAX))
     return filter(None, dict.fromkeys((*whole, *parts)))
-
-
-def _masked(text: str, alone: re.Pattern[str], instead: str) -> str:
-    return alone.sub(lambda _: instead, text)
-
-
-def _alone(value: str) -> re.Pattern[str] | None:
-    if len(value) > ALONE_CHARACTERS_MAX:
-        return None
-    return re.compile(rf"(?<![A-Za-z0-9_]){re.escape(value)}(?![A-Za-z0-9_])")

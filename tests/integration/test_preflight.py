@@ -174,6 +174,9 @@ def test_topic_errors_are_reported(
     messages = checked.error(letters, "errors.deadletterqueue.topic.name")
     assert "it does not exist, and the broker refuses to create topic" in messages
     assert "eplication factor" in messages
+    advised = "errors.deadletterqueue.topic.replication.factor"
+    assert f"set {advised} to at most the number of brokers" in messages
+    assert checked.errors({**letters, advised: "1"}) == {}  # the advice works
     compacted = topics.create("compacted")
     delete_topic(KafkaAdmin(kafka_properties), compacted)
     compacted = unique_name("compacted")

@@ -117,6 +117,7 @@ class KafkaAdmin(GroupAdmin):
         config: Mapping[str, str] | None = None,
         *,
         replication_factor: int = -1,
+        replication_key: str = "",
         is_trial: bool = False,
     ) -> bool:
         """Create a topic if it does not exist; return whether it was created.
@@ -126,6 +127,7 @@ class KafkaAdmin(GroupAdmin):
             partitions: how many.
             config: its settings.
             replication_factor: -1 is the broker's default.
+            replication_key: of the configuration; errors name it if there are too few brokers.
             is_trial: only validate the request.
 
         Raises:
@@ -146,12 +148,7 @@ class KafkaAdmin(GroupAdmin):
                 if e.args[0].code() in _ABSENT and self.partitions(name):
                     return False
                 if e.args[0].code() in _REFUSALS | _ABSENT:
-                    acl = f" (ACL Create on Topic {name})" if e.args[0].code() in _DENIED else ""
-                    raise RetriableError(
-                        f"the broker refuses to create topic {name}: {e.args[0].str()}{acl}; "
-                        "create it, or name another",
-                        code="topic_refused",
-                    ) from e
+                    raise _refused(name, e.args[0], replication_key) from e
                 raise
         if not is_trial:
             self._wait_for(name)
@@ -315,3 +312,15 @@ def partition_counts(topics: Mapping[str, Any]) -> dict[str, int]:
                 topic=name,
             )
     return {name: len(topic.partitions) for name, topic in existing.items()}
+
+
+def _refused(topic: str, error: KafkaError, replication_key: str) -> RetriableError:
+    """Return the error of a topic that the broker does not create."""
+    acl = f" (ACL Create on Topic {topic})" if error.code() in _DENIED else ""
+    advice = "create it, or name another"
+    if error.code() == KafkaError.INVALID_REPLICATION_FACTOR and replication_key:
+        advice = f"set {replication_key} to at most the number of brokers"
+    return RetriableError(
+        f"the broker refuses to create topic {topic}: {error.str()}{acl}; {advice}",
+        code="topic_refused",
+    )

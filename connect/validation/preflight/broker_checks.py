@@ -159,7 +159,9 @@ def _check_dead_letter_topic(
     admin, topic = KafkaAdmin(kafka, timeout_s=each_s), config.errors.dead_letter_topic or ""
     if topic not in admin.topics():
         factor = config.errors.dead_letter_replication_factor
-        if (why := _refusal(admin, topic, 1, {}, replication_factor=factor)) is not None:
+        key = "errors.deadletterqueue.topic.replication.factor"
+        why = _refusal(admin, topic, 1, {}, replication_factor=factor, replication_key=key)
+        if why is not None:
             yield DEAD_LETTER_TOPIC, f"it does not exist, and {why}"
 
 
@@ -178,11 +180,17 @@ def _refusal(
     config: Mapping[str, str],
     *,
     replication_factor: int = -1,
+    replication_key: str = "",
 ) -> str | None:
     """Return the reason why the brokers would not create a topic, or None."""
     try:
         admin.ensure_topic(
-            topic, partitions, config, replication_factor=replication_factor, is_trial=True
+            topic,
+            partitions,
+            config,
+            replication_factor=replication_factor,
+            replication_key=replication_key,
+            is_trial=True,
         )
     except RetriableError as error:
         if error.code != "topic_refused":

@@ -265,10 +265,16 @@ class Deployer:
         dead_letters = config.errors.dead_letter_topic
         if dead_letters and dead_letters not in topics:
             self._admin.ensure_topic(
-                dead_letters, 1, replication_factor=config.errors.dead_letter_replication_factor
+                dead_letters,
+                1,
+                replication_factor=config.errors.dead_letter_replication_factor,
+                replication_key="errors.deadletterqueue.topic.replication.factor",
             )
         for output in config.outputs:
             if output.topic and output.topic not in topics:
                 self._admin.ensure_topic(
-                    output.topic, output.partitions, replication_factor=output.replication_factor
+                    output.topic,
+                    output.partitions,
+                    replication_factor=output.replication_factor,
+                    replication_key=f"icefloe.output.{output.name}.topic.replication.factor",
                 )

@@ -6,13 +6,16 @@ import io
 import json
 import logging
 import stat
-from collections.abc import Iterator, Mapping
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable, Iterator, Mapping
+from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 import structlog
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from connect import logs
@@ -231,3 +234,45 @@ def test_another_process_masks_the_same_texts() -> None:
     other.add_all(own.replacements())
     text = "a secret, a%20secret and x1, not xx1"
     assert other.mask(text) == own.mask(text) == "${file:a}, ${file:a} and ********, not xx1"
+
+
+SPELLINGS: dict[str, Callable[[str], str]] = {
+    "upper": str.upper,
+    "lower": str.lower,
+    "title": str.title,
+    "swapped": str.swapcase,
+    "trimmed": str.strip,
+    "in one line": lambda text: " ".join(text.split()),
+    "quoted by Python": repr,
+    "ASCII": ascii,
+    "bytes": lambda text: repr(text.encode()),
+    "JSON": json.dumps,
+    "URL": lambda text: quote(text, ""),
+    "form": quote_plus,
+    "HTML": escape,
+    "base64": lambda text: b64encode(text.encode()).decode(),
+    "base64 for URLs": lambda text: urlsafe_b64encode(text.encode()).decode(),
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@given(value=st.text(st.characters(codec="utf-8"), min_size=8, max_size=24))
+def test_a_value_is_masked_as_errors_spell_it(spelling: str, value: str) -> None:
+    """In any case, and in the spellings of formats and languages."""
+    assume(len(value.strip()) >= 8)
+    assume(not any(c in ",\r\n" for c in value))  # the parts of lists are values of their own
+    shown = SPELLINGS[spelling](value)
+    secrets = SecretValues()
+    secrets.add(value)
+    masked = secrets.mask(f"No enum constant Type.{shown}!")
+    inner = value.strip()
+    assert inner not in masked
+    assert inner.lower() not in masked.lower()
+    assert MASK in masked
+
+
+def test_the_case_of_a_short_value_does_not_matter() -> None:
+    """It is masked where it stands alone, and not inside other text."""
+    secrets = SecretValues()
+    secrets.add("pa55")
+    assert secrets.mask("Type.PA55 of PA55KEY") == f"Type.{MASK} of PA55KEY"
