@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import (
@@ -150,7 +151,7 @@ def test_a_rebase_continues_after_a_recreated_control_topic(
 def test_added_control_partitions_are_read(
     harness: CoordinatorHarness, control: TopicPartition, admin: KafkaAdmin
 ) -> None:
-    """The coordinator restarts; announcements of another sink in them count."""
+    """The coordinator restarts; announcements of a sink that ran in between count."""
     harness.poll_ms = 500
     with RunningCoordinator(harness.coordinator()):
         harness.answer(harness.start_commit(), 3)
@@ -162,8 +163,7 @@ def test_added_control_partitions_are_read(
         wait_until(lambda: harness.events[harness.events.index("restart") :].count("opened"))
         harness.answer(harness.start_commit(), 4)  # our own events stay where they were
         wait_until(lambda: harness.rows() == [1, 2, 3, 4])
-        _announced_in_last_partition(harness, 5)
-        wait_until(lambda: harness.rows() == [1, 2, 3, 4, 5])
+    _announced_in_last_partition(harness, 5)
     with RunningCoordinator(harness.coordinator()):
         harness.answer(harness.start_commit(), 6)
         wait_until(lambda: harness.rows() == [1, 2, 3, 4, 5, 6])
@@ -174,13 +174,11 @@ def test_added_control_partitions_are_read(
 def _announced_in_last_partition(harness: CoordinatorHarness, number: int) -> None:
     """Announce a file in the last partition of the topic, as a sink with random keys does."""
     file = written_file(harness.table, [{"id": number}])
-    commit_id = harness.start_commit()
-    (message,) = harness.messages(DataWritten(commit_id, reference(harness.table), (file,), ()))
+    (message,) = harness.messages(DataWritten(uuid4(), reference(harness.table), (file,), ()))
     other = TransactionalProducer(harness.kafka, f"other-{harness.control}")
     other.init()
     other.transact([dataclasses.replace(message, partition=2, headers=())])
     other.close()
-    harness.answer(commit_id)
 
 
 def test_a_compacted_control_topic_is_refused(
