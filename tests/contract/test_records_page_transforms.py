@@ -87,6 +87,12 @@ def quiet_messages(_: Path) -> None:
     assert "secret-7" not in str(caught.value)
 
 
+def collection(_: Path) -> None:
+    data = b'{"op":"c","ts_ms":1,"source":{"db":"shop","collection":"orders"},"after":{"_id":1}}'
+    changed = read(data, **chain(f"{ICEBERG}DebeziumTransform")).value
+    assert changed["_cdc"]["target"] == "shop.orders"
+
+
 def row_that_is_none(_: Path) -> None:
     data = b'{"op":"c","ts_ms":1,"source":{"db":"d","table":"t"},"after":"x"}'
     assert refused(data, **chain(f"{ICEBERG}DebeziumTransform")) == "wrong_type"
@@ -160,6 +166,7 @@ TRIALS: Final[dict[str, Trial]] = {
     "`MongoDebeziumTransform`: an unknown": array_mode,
     "documents with notations": shell_notation,
     "`DebeziumTransform` without schema": row_that_is_none,
+    "`DebeziumTransform` for changes of MongoDB": collection,
     "`ReplaceField` of a struct": renamed_to_another,
     "`InsertHeader` with a literal": odd_literals,
     "days before 15 October 1582": before_1582,

@@ -186,9 +186,48 @@ def no_such_day(_: Path) -> None:
 def later_items(_: Path) -> None:
     record = read(b'{"li":[{"n1":1},{"n2":"x"}]}', **EVOLVES)
     schema, keys = table(LongType()), config(**EVOLVES)
-    requested = changes(schema, record, keys)
-    after, _ = apply_changes(schema, requested, 1)
-    assert changes(after, record, keys).adds == {("li", "element", "n2"): StringType()}
+    after, _ = apply_changes(schema, changes(schema, record, keys), 1)
+    assert after.find_field("li.element.n2").field_type == StringType()
+
+
+def first_items(_: Path) -> None:
+    record = read(b'{"li":[null,{},{"n1":1}],"no":[]}', **EVOLVES)
+    after, _ = apply_changes(
+        table(LongType()), changes(table(LongType()), record, config(**EVOLVES)), 1
+    )
+    assert after.find_field("li.element.n1").field_type == LongType()
+
+
+def new_number(_: Path) -> None:
+    for text in (b"9223372036854775808", b"1e400"):
+        with pytest.raises(RecordError):
+            changes(table(LongType()), read(b'{"n":%s}' % text, **EVOLVES), config(**EVOLVES))
+
+
+def variable_scale(_: Path) -> None:
+    value = {"scale": 1, "value": base64.b64encode(bytes([15])).decode()}
+    kind = "io.debezium.data.VariableScaleDecimal"
+    fields = [
+        {"field": "scale", "type": "int32"},
+        {"field": "value", "type": "bytes"},
+    ]
+    field = {"field": "c", "type": "struct", "name": kind, "version": 1, "fields": fields}
+    schema = json.dumps({"type": "struct", "fields": [field]})
+    data = b'{"schema":%s,"payload":%s}' % (schema.encode(), json.dumps({"c": value}).encode())
+    assert into(DecimalType(9, 2), read(data, **ENVELOPE)) == Decimal("1.50")
+
+
+def tombstone_by_topic(_: Path) -> None:
+    keys = {
+        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "key.converter.schemas.enable": "false",
+        "iceberg.tables.upsert-mode-enabled": "true",
+        "iceberg.tables": None,
+        "iceberg.tables.name-template": "db.${topic}",
+    }
+    path = ReferencePath(config(**keys))
+    (record,) = path.read(KafkaRecord("t", 0, 0, None, -1, b'{"c":1}', None))
+    assert path.route(record) == ("db.t",)
 
 
 def row(value: dict[str, Any]) -> SinkRecord:
@@ -355,6 +394,10 @@ TRIALS: Final[dict[str, Trial]] = {
     "JSON: a number out of range": json_numbers,
     "a timestamp of a day that its month": no_such_day,
     "a new list whose later items": later_items,
+    "a new list whose first item": first_items,
+    "a new field with a number that no column": new_number,
+    "Debezium's `VariableScaleDecimal`": variable_scale,
+    "a tombstone whose table depends": tombstone_by_topic,
     "evolution: a new field with the full name": nested_name,
     "a null or missing value": required,
     "whole JSON numbers of more than 64": long_numbers,

@@ -75,6 +75,12 @@ def contains_itself(_: Path) -> None:
         assert caught.value.code == "bad_schema"
 
 
+def free_object(_: Path) -> None:
+    schema = '{"type":"object","properties":{"c":{"type":"object"}}}'
+    value = registered("JSON", schema, b'{"c":{"a":[1]}}').value
+    assert json.loads(value.values["c"]) == {"a": [1]}
+
+
 def fixed_decimal(folder: Path) -> None:
     kind = {"type": "fixed", "name": "D", "size": 4, "logicalType": "decimal"}
     kind |= {"precision": 9, "scale": 2}
@@ -225,6 +231,7 @@ def silent_registry(_: Path) -> None:
 
 
 TRIALS: Final[dict[str, Trial]] = {
+    "JSON Schema: an object property whose schema": free_object,
     "an Avro schema, JSON Schema or message": contains_itself,
     "a decimal of Avro's `fixed`": fixed_decimal,
     "Avro's `null` as the only type": avro_alone,

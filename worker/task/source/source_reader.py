@@ -178,16 +178,19 @@ class SourceReader:
         if not ranges.record_count_max:
             return ranges.starts
         starts = ranges.starts
-        with _WatchedJobs(self.session, must_cancel) as jobs:
-            try:
-                rows = self.source.batch(ranges, may_pass_ends=not self.is_bounded)
-                if isinstance(rows, FewRecords):
-                    ranges = replace(ranges, ends=rows.ends)
+        jobs = _WatchedJobs(self.session, must_cancel)
+        try:
+            rows = self.source.batch(ranges, may_pass_ends=not self.is_bounded)
+            if isinstance(rows, FewRecords):  # no job, and no code of users
+                ranges = replace(ranges, ends=rows.ends)
                 self._hand_over(rows, ranges, on_batch)
-            except (PySparkException, Py4JError, RetriableError) as e:
-                if jobs.are_cancelled:
-                    return starts
-                raise map_spark_error(e) from e
+            else:
+                with jobs:
+                    self._hand_over(rows, ranges, on_batch)
+        except (PySparkException, Py4JError, RetriableError) as e:
+            if jobs.are_cancelled:
+                return starts
+            raise map_spark_error(e) from e
         return {**starts, **ranges.ends}
 
     def plan(self, record_count: int) -> DataFrame | None:
