@@ -55,22 +55,6 @@ class ControlPositions:
             next_offsets.get(partition, 0) >= end for partition, end in self._initial_ends.items()
         )
 
-    def _refuse_other_sinks(self, envelope: Envelope) -> None:
-        """Refuse an event without Icefloe's headers that was written after the kernel started."""
-        if envelope.offset < self._initial_ends.get(envelope.partition, envelope.offset + 1):
-            return
-        payload = envelope.event.payload
-        if isinstance(payload, StartCommit | DataWritten | DataComplete):
-            raise Fenced(
-                f"another sink of this connector's group has written {type(payload).__name__} "
-                "while this connector runs, so both read the same records: stop that sink, find "
-                "doubled rows with icefloe audit, take them back with icefloe rewind, and restart "
-                "the connector",
-                code="group_in_use",
-                control_partition=envelope.partition,
-                control_offset=envelope.offset,
-            )
-
     def read(self, envelope: Envelope) -> None:
         """An event was read.
 
@@ -96,6 +80,22 @@ class ControlPositions:
         for partition, next_offset in positions.items():
             if next_offset > next_offsets.get(partition, -1):
                 next_offsets[partition] = next_offset
+
+    def _refuse_other_sinks(self, envelope: Envelope) -> None:
+        """Refuse an event without Icefloe's headers that was written after the kernel started."""
+        if envelope.offset < self._initial_ends.get(envelope.partition, envelope.offset + 1):
+            return
+        payload = envelope.event.payload
+        if isinstance(payload, StartCommit | DataWritten | DataComplete):
+            raise Fenced(
+                f"another sink of this connector's group has written {type(payload).__name__} "
+                "while this connector runs, so both read the same records: stop that sink, find "
+                "doubled rows with icefloe audit, take them back with icefloe rewind, and restart "
+                "the connector",
+                code="group_in_use",
+                control_partition=envelope.partition,
+                control_offset=envelope.offset,
+            )
 
 
 class RangeLedger:

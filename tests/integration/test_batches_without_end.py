@@ -24,7 +24,6 @@ from tests.support.window_results import check_each_update_once
 from worker.batch.few_records import BatchRows
 from worker.spark.session import Session
 from worker.sql.sql_expressions import spark_failures
-from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.source.source_reader import as_arrow
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
@@ -48,21 +47,16 @@ class LoopingRunner(FakeBatchRunner):
     gate: Path = Path()
     marks: Path = Path()
 
-    def run(
-        self,
-        rows: BatchRows,
-        ranges: OffsetRanges,
-        valid_through_ms: int | None = None,
-        *,
-        is_small: bool = False,
-    ) -> WrittenBatch:
-        """Loop, or run the batch."""
+    def __post_init__(self) -> None:
+        self.before = self.loop
+
+    def loop(self, rows: BatchRows) -> None:
+        """Loop until the file exists at the start."""
         assert isinstance(rows, DataFrame)
         if not self.gate.exists():
             self.marks.mkdir(exist_ok=True)
             with spark_failures():  # as the runner of a query
                 as_arrow(rows.select("count").mapInArrow(looping(str(self.marks)), "count int"))
-        return FakeBatchRunner.run(self, rows, ranges, valid_through_ms, is_small=is_small)
 
 
 def looping(marks: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from uuid import uuid4
 
 import pytest
@@ -19,34 +18,14 @@ from tests.support.task_harness import FakeBatchRunner, TaskHarness, paths, wait
 from tests.support.topic_deletion import delete_topic
 from worker.batch.few_records import BatchRows, FewRecords
 from worker.spark.session import Session
-from worker.task.read_ledger import OffsetRanges, WrittenBatch
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 
 
-@dataclass
-class ObservedRunner(FakeBatchRunner):
-    """A runner that does something before it takes the records of a batch."""
-
-    before: Callable[[BatchRows], object] = id
-
-    def run(
-        self,
-        rows: BatchRows,
-        ranges: OffsetRanges,
-        valid_through_ms: int | None = None,
-        *,
-        is_small: bool = False,
-    ) -> WrittenBatch:
-        """Take the records of the batch."""
-        self.before(rows)
-        return super().run(rows, ranges, valid_through_ms, is_small=is_small)
-
-
 @pytest.fixture
-def runner() -> ObservedRunner:
+def runner() -> FakeBatchRunner:
     """The runner of the task."""
-    return ObservedRunner(takes_few_records=True)
+    return FakeBatchRunner(takes_few_records=True)
 
 
 @pytest.fixture
@@ -54,7 +33,7 @@ def harness(
     spark_session: Session,
     kafka_properties: dict[str, str],
     topics: Topics,
-    runner: ObservedRunner,
+    runner: FakeBatchRunner,
 ) -> Iterator[TaskHarness]:
     """Small reads are batch reads; the topic has an id."""
     harness = TaskHarness(
@@ -71,7 +50,7 @@ def harness(
 
 
 @pytest.fixture
-def steps(harness: TaskHarness, runner: ObservedRunner) -> list[str]:
+def steps(harness: TaskHarness, runner: FakeBatchRunner) -> list[str]:
     """The requests of topic ids, and the batches, in their order."""
     steps: list[str] = []
 
@@ -107,7 +86,7 @@ def test_topics_are_checked_while_few_records_become_files(
 
 
 def test_offsets_are_sent_while_few_records_become_files(
-    harness: TaskHarness, runner: ObservedRunner
+    harness: TaskHarness, runner: FakeBatchRunner
 ) -> None:
     """They are part of the announcement, and not visible before it."""
     harness.produce(1)
@@ -120,7 +99,7 @@ def test_offsets_are_sent_while_few_records_become_files(
 
 
 def test_offsets_are_dropped_if_spark_reads_again(
-    harness: TaskHarness, runner: ObservedRunner
+    harness: TaskHarness, runner: FakeBatchRunner
 ) -> None:
     """The job may take longer than a transaction may be open."""
     harness.produce(1)
@@ -139,7 +118,9 @@ def test_offsets_are_dropped_if_spark_reads_again(
         assert harness.committed() == {0: 3}
 
 
-def test_a_batch_that_fails_stores_no_offsets(harness: TaskHarness, runner: ObservedRunner) -> None:
+def test_a_batch_that_fails_stores_no_offsets(
+    harness: TaskHarness, runner: FakeBatchRunner
+) -> None:
     """Its records are read again, and its offsets are not pending after the task."""
     harness.produce(1)
     with harness.running():
@@ -164,7 +145,7 @@ def are_pending(harness: TaskHarness) -> bool:
 
 
 def test_topics_are_checked_after_a_spark_job(
-    harness: TaskHarness, runner: ObservedRunner, steps: list[str]
+    harness: TaskHarness, runner: FakeBatchRunner, steps: list[str]
 ) -> None:
     """The job reads the records while it writes them."""
     runner.takes_few_records = False
@@ -172,7 +153,7 @@ def test_topics_are_checked_after_a_spark_job(
 
 
 def test_topics_are_checked_again_if_spark_reads_again(
-    harness: TaskHarness, runner: ObservedRunner, steps: list[str]
+    harness: TaskHarness, runner: FakeBatchRunner, steps: list[str]
 ) -> None:
     """The first answer says nothing about the topic that Spark read."""
 
@@ -186,7 +167,7 @@ def test_topics_are_checked_again_if_spark_reads_again(
 
 
 def test_records_that_spark_read_from_a_recreated_topic_are_not_announced(
-    harness: TaskHarness, runner: ObservedRunner
+    harness: TaskHarness, runner: FakeBatchRunner
 ) -> None:
     """The topic is recreated between the first read and the second one."""
     harness.produce(1)

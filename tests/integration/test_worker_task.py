@@ -29,7 +29,6 @@ from tests.support.task_harness import TABLE, FakeBatchRunner, TaskHarness, path
 from tests.support.topic_deletion import delete_topic
 from worker.batch.few_records import BatchRows
 from worker.spark.session import Session
-from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.source.source_reader import as_arrow
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
@@ -244,19 +243,14 @@ class HeldRunner(FakeBatchRunner):
     gate: Path = Path()
     held: threading.Event = field(default_factory=threading.Event)
 
-    def run(
-        self,
-        rows: BatchRows,
-        ranges: OffsetRanges,
-        valid_through_ms: int | None = None,
-        *,
-        is_small: bool = False,
-    ) -> WrittenBatch:
-        """Run the batch once the file exists."""
+    def __post_init__(self) -> None:
+        self.before = self.hold
+
+    def hold(self, rows: BatchRows) -> None:
+        """Wait until the file exists."""
         if isinstance(rows, DataFrame) and self.batches and not self.gate.exists():
             self.held.set()
             as_arrow(rows.select("count").mapInArrow(waiting_for(str(self.gate)), "count int"))
-        return FakeBatchRunner.run(self, rows, ranges, valid_through_ms, is_small=is_small)
 
 
 def waiting_for(path: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

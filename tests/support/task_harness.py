@@ -75,6 +75,7 @@ class FakeBatchRunner:
     valid_through_ms: list[int | None] = field(default_factory=list)
     planned: list[tuple[DataFrame, int | None]] = field(default_factory=list)
     rows: list[BatchRows] = field(default_factory=list)
+    before: Callable[[BatchRows], object] = id
 
     def run(
         self,
@@ -84,8 +85,9 @@ class FakeBatchRunner:
         *,
         is_small: bool = False,
     ) -> WrittenBatch:
-        """Count the records of the batch."""
+        """Call ``before``, and count the records of the batch."""
         del is_small
+        self.before(rows)
         self.valid_through_ms.append(valid_through_ms)
         self.rows.append(rows)
         if self.error is not None:

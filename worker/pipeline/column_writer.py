@@ -183,11 +183,11 @@ class ColumnWriter:
 
     def _marks(self, rows: _BlockRows, order: int, ranks: Rows | None) -> Marks | None:
         """Return what the rows change; rows of tables whose key stays unknown are ambiguous."""
+        if self._changes is None and not self._has_outputs:
+            return None
         places = rows.decoded.places
         of_rows = np.zeros(len(places), np.int64) if ranks is None else ranks[places]
         if self._changes is None:
-            if not self._has_outputs:
-                return None
             inserts = np.full(len(places), int(Operation.INSERT), np.int64)
             return Marks(inserts, order + places, of_rows)
         for code, target in enumerate(rows.targets):

@@ -13,7 +13,7 @@ Rules of this file:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -49,7 +49,7 @@ from worker.batch.descriptors import (
 )
 from worker.batch.error_rows import NOT_WRITABLE
 from worker.batch.few_records import BatchRows, FewRecords
-from worker.batch.pipeline_spec import PipelineSpec
+from worker.batch.pipeline_spec import PipelineSpec, RecordPlace
 from worker.pipeline.pipeline import run
 from worker.spark.large_functions import deleted_with
 from worker.spark.session import Session
@@ -119,10 +119,6 @@ class PipelineRunner:
     sources: tuple[TopicPartition, ...] = ()
     _planned: _PlannedBatch | None = field(default=None, init=False, repr=False)
     _merged_batches: int = field(default=0, init=False)
-    _failed: FailedRecords = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._failed = FailedRecords(self.config.name)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -169,19 +165,20 @@ class PipelineRunner:
             ConfigError: a schema registry refuses access.
         """
         refused: set[str] = set()  # tables with files that the store refused; reloaded once
-        self._failed = FailedRecords(self.config.name)
+        failed = FailedRecords(self.config.name)
         runs = 0
         changing: tuple[SchemaRequest | TableRequest, ...] = ()
-        while runs < RUNS_MAX + 2 * len(refused) + self._failed.failures:
+        while runs < RUNS_MAX + 2 * len(refused) + failed.failures:
             runs += 1
+            spec = self._spec(valid_through_ms, failed.refused)
             try:
                 with contextlib.nullcontext() if self.query is None else spark_failures():
-                    result = self._executed(rows, valid_through_ms, ranges, is_small=is_small)
+                    result = self._executed(rows, spec, ranges, is_small=is_small)
             except SPARK_ERRORS as failure:
                 if self.query is not None:
                     raise
-                if self._failed.must_search(failure):
-                    self._failed.search(rows, self._spec(None), failure)
+                if failed.must_search(failure):
+                    failed.search(rows, spec, failure)
                 continue
             failpoints.hit("W4")
             if result.is_usable and self._is_confirmed(result):
@@ -210,7 +207,7 @@ class PipelineRunner:
             return
         self.refresh()
         spec = self.tables.spec()
-        work = self._work(rows, self._spec(valid_through_ms))
+        work = self._work(rows, self._spec(valid_through_ms, {}))
         try:
             work._jdf.queryExecution().executedPlan()  # noqa: SLF001 - pyspark plans with a job only
         except (PySparkException, Py4JError) as error:
@@ -234,19 +231,18 @@ class PipelineRunner:
     def _executed(
         self,
         rows: BatchRows,
-        valid_through_ms: int | None,
+        spec: PipelineSpec,
         ranges: OffsetRanges,
         *,
         is_small: bool,
     ) -> BatchResult:
         """Process few records in the driver; else run the Spark tasks, by the plan if any."""
-        spec = self._spec(valid_through_ms)
         if isinstance(rows, FewRecords):
             result = processed_in_driver(rows, spec)
             if result is not None:
                 return result
             rows = rows.as_rows()
-        planned = self._taken_plan(rows, valid_through_ms)
+        planned = self._taken_plan(rows, spec.valid_through_ms)
         if planned is not None:
             return collect(_descriptors(planned))
         if spec.sources and not is_small and len(ranges.not_empty().ends) > 1:
@@ -260,12 +256,14 @@ class PipelineRunner:
         work = partial(self._work, rows)
         return collect(self.distribution.descriptors(work, spec, ranges, is_small=is_small))
 
-    def _spec(self, valid_through_ms: int | None) -> PipelineSpec:
+    def _spec(
+        self, valid_through_ms: int | None, refused: Mapping[RecordPlace, str]
+    ) -> PipelineSpec:
         return replace(
             self.tables.spec(),
             valid_through_ms=valid_through_ms,
             sources=self.sources if self.config.is_row_level and len(self.sources) > 1 else (),
-            refused=dict(self._failed.refused),
+            refused=refused,
         )
 
     def _work(self, rows: DataFrame, spec: PipelineSpec) -> DataFrame:
