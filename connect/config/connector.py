@@ -102,7 +102,7 @@ class TableConfig:
     ``copies_on_write`` removes rows by writing data files again, and not with delete files; at most
     ``copy_bytes_max`` per commit. ``uses_vectors`` removes rows of tables of format version 3 by
     deletion vectors, and not by equality deletes; at most ``vector_bytes_max`` of key columns are
-    read per commit.
+    read per commit. ``uses_equality_deletes`` allows equality deletes where neither is possible.
     """
 
     name: str
@@ -118,6 +118,7 @@ class TableConfig:
     copy_bytes_max: int = 2**30
     uses_vectors: bool = True
     vector_bytes_max: int = 2**28
+    uses_equality_deletes: bool = True
 
     @property
     def identifier(self) -> tuple[str, ...]:

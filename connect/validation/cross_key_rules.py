@@ -272,6 +272,33 @@ def write_mode(view: ConfigView) -> Iterator[tuple[str, str]]:
             )
 
 
+def equality_deletes(view: ConfigView) -> Iterator[tuple[str, str]]:
+    """Without equality deletes there is another way to remove rows."""
+
+    def text(table: str, setting: str) -> str:
+        name = f"iceberg.tables.{setting}"
+        value = view.raw.get(f"iceberg.table.{table}.{setting}") or view.raw.get(name) or ""
+        return value.strip().lower()
+
+    names = {"": "iceberg.tables.equality-deletes-enabled"}
+    names.update((table, name) for name, table, _ in view.per_table("equality-deletes-enabled"))
+    for table, name in names.items():
+        if (
+            text(table, "equality-deletes-enabled") == "false"
+            and text(table, "deletion-vectors-enabled") == "false"
+            and text(table, "write-mode") in {"", MERGE_ON_READ}
+        ):
+            yield (
+                name,
+                invalid(
+                    name,
+                    "false",
+                    "no way to remove rows is left: set iceberg.tables.write-mode=copy-on-write, "
+                    "or, for format version 3, iceberg.tables.deletion-vectors-enabled=true",
+                ),
+            )
+
+
 def catalog_properties(view: ConfigView) -> Iterator[tuple[str, str]]:
     """The catalog has the properties of its type: `uri` (rest, sql, hive), `warehouse` (sql)."""
     properties = view.under("iceberg.catalog.")
@@ -332,6 +359,7 @@ RULES: tuple[Rule, ...] = (
     parquet_only,
     format_version,
     write_mode,
+    equality_deletes,
     catalog_properties,
     folder_keys,
     folder_partition_terms,

@@ -36,6 +36,7 @@ _REFUSED: Final = {
     "iceberg.tables.default-location": "set {location} instead",
     "iceberg.tables.deletion-vectors-enabled": "{tables} get no deletion vectors; unset it",
     "iceberg.tables.deletion-vectors-max-bytes": "{tables} get no deletion vectors; unset it",
+    "iceberg.tables.equality-deletes-enabled": "{tables} get no equality deletes; unset it",
     "iceberg.catalog.multi-table-commit": "{tables} have a log each; unset it",
 }
 _ROW_LEVEL: Final = (
@@ -53,6 +54,7 @@ _REFUSED_OF_TABLE: Final = {
     "sort-by": "{tables} have no sort order; unset it",
     "sort-enabled": "{tables} have no sort order; unset it",
     "deletion-vectors-enabled": "{tables} get no deletion vectors; unset it",
+    "equality-deletes-enabled": "{tables} get no equality deletes; unset it",
 }
 _MAINTENANCE_INSTEAD: Final = {
     DELTA: "use OPTIMIZE and VACUUM of an engine of your lake; unset it",

@@ -308,6 +308,9 @@ def _table_configs(
             if "deletion-vectors-enabled" in own
             else default.uses_vectors,
             vector_bytes_max=default.vector_bytes_max,
+            uses_equality_deletes=own["equality-deletes-enabled"].strip().lower() == "true"
+            if "equality-deletes-enabled" in own
+            else default.uses_equality_deletes,
         )
         for table, own in settings.items()
     }
@@ -361,6 +364,7 @@ def _default_table(checked: Checked) -> TableConfig:
         copy_bytes_max=v["iceberg.tables.copy-on-write-max-bytes"],
         uses_vectors=v["iceberg.tables.deletion-vectors-enabled"],
         vector_bytes_max=v["iceberg.tables.deletion-vectors-max-bytes"],
+        uses_equality_deletes=v["iceberg.tables.equality-deletes-enabled"],
     )
 
 

@@ -19,7 +19,7 @@ from connect.clock import Clock
 FILES_AT_A_TIME: Final = 2
 COPIED_BYTES_KEY: Final = "iceberg.tables.copy-on-write-max-bytes"
 OUT_OF_TIME = "copy_on_write_time"
-"""The code of a commit to a Delta table that took too long."""
+"""The code of a commit that took too long, where rows are removed in no other way."""
 FORM: Final = "file_form"
 """The reason of ``NotResolved`` where a data file is of a form that is not written again."""
 

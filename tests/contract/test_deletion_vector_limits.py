@@ -17,8 +17,10 @@ from connect.operations.audit.table_audit import TableAudit
 from coordinator.commit.iceberg.committer import Committer
 from coordinator.commit.row_changes.row_removal import RowRemoval
 from coordinator.commit.row_changes.vector_rows import VectorWriter
+from coordinator.kernel.effects import TableFailed
 from coordinator.row_deletes.limits import DEFAULT_LIMITS, RowLimits
 from tests.support.running_stack import duckdb_rows
+from tests.support.tables import announced, reference, table_commit
 from tests.support.upserts import (
     VECTORS_NOT_USED,
     SlowClock,
@@ -144,3 +146,45 @@ def test_after_a_slow_commit_the_next_ones_are_not_tried(vectors: VectorUpserts)
     assert VECTORS_NOT_USED not in head_of(t)
     table = t.reloaded()
     assert duckdb_rows(table, "id", "value") == sorted((r["id"], r["value"]) for r in t.rows)
+
+
+NO_EQUALITY_DELETES = {"iceberg__tables__equality_deletes_enabled": "false"}
+
+
+@pytest.mark.parametrize("reason", LIMITS)
+def test_a_table_without_equality_deletes_waits_or_fails(changes: Upserts, reason: str) -> None:
+    """Its readers cannot read equality deletes; with a higher limit the same commit is made."""
+    t = changes
+    if reason == "vectors" and not isinstance(t, VectorUpserts):
+        pytest.skip("copies have no vectors")
+    committed(t.committer(**NO_EQUALITY_DELETES).commit(t.round(([row(1, 10), row(2, 20)], []))))
+    head, files, puffins = head_of(t), t.stored_files(), t.stored_files("puffin")
+    commit = t.round(([row(1, 11)], []))
+    files |= {f.file_path for e in commit.announcements for f in e.event.payload.data_files}
+    files |= {f.file_path for e in commit.announcements for f in e.event.payload.delete_files}
+    clock = t.clock
+    if reason == "time":
+        t.clock = SlowClock()
+    outcome = t.committer(limits=LIMITS[reason], **NO_EQUALITY_DELETES).commit(commit)
+    assert isinstance(outcome, TableFailed)
+    is_retriable = reason == "time"
+    code = "copy_on_write_time" if is_retriable else "equality_deletes_disabled"
+    assert (outcome.code, outcome.is_retriable) == (code, is_retriable)
+    assert (head_of(t), t.stored_files(), t.stored_files("puffin")) == (head, files, puffins)
+    t.clock = clock
+    committed(t.committer(**NO_EQUALITY_DELETES).commit(commit))
+    t.check()
+
+
+def test_a_table_of_format_version_2_needs_copies(copies: Upserts) -> None:
+    """Without them and without equality deletes no row can be removed; appends are committed."""
+    settings = {**NO_EQUALITY_DELETES, "iceberg__tables__write_mode": "merge-on-read"}
+    appended = table_commit(
+        [announced(reference(copies.table), copies.data_files([row(9, 1)]), offset=1)]
+    )
+    committed(copies.committer(**settings).commit(appended))
+    copies.offset = 2
+    outcome = copies.committer(**settings).commit(copies.round(([row(1, 10)], [])))
+    assert isinstance(outcome, TableFailed)
+    assert outcome.code == "equality_deletes_disabled"
+    assert "format version 2" in outcome.message

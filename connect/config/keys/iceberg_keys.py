@@ -9,15 +9,11 @@ from connect.config.key import Key, Prefix, at_least, between, one_of, where_rea
 from connect.config.keys.format_keys import FORMAT_KEYS
 from connect.config.keys.maintenance_keys import MAINTENANCE_KEYS
 from connect.config.keys.output_keys import OUTPUTS_KEY
+from connect.config.keys.row_change_keys import ROW_CHANGE_KEYS
 from connect.config.keys.topic_keys import TOPIC_PREFIX
 from connect.config.output_config import OUTPUT_PREFIX
 from connect.config.start_position import OFFSETS_FORM, offsets_error, timestamp_error
-from connect.config.table_formats import (
-    COPY_ON_WRITE,
-    HASH_DISTRIBUTION,
-    MERGE_ON_READ,
-    NO_DISTRIBUTION,
-)
+from connect.config.table_formats import HASH_DISTRIBUTION, NO_DISTRIBUTION
 
 CONTROL_TOPIC = "iceberg.control.topic"
 DEFAULT_CONTROL_TOPIC = "control-iceberg"
@@ -194,6 +190,7 @@ JAVA_KEYS: tuple[Key, ...] = (
 OWN_KEYS: tuple[Key, ...] = (
     *FORMAT_KEYS,
     *MAINTENANCE_KEYS,
+    *ROW_CHANGE_KEYS,
     OUTPUTS_KEY,
     Key(
         "iceberg.control.group-id",
@@ -339,40 +336,6 @@ OWN_KEYS: tuple[Key, ...] = (
         "has about one file for each table and partition value. Use it with many tables.",
         NO_DISTRIBUTION,
         choices=(NO_DISTRIBUTION, HASH_DISTRIBUTION),
-    ),
-    Key(
-        "iceberg.tables.write-mode",
-        "STRING",
-        "How rows are replaced and deleted by key: `merge-on-read` writes equality delete files, "
-        "and deletion vectors in tables of format version 3; `copy-on-write` writes the data files "
-        "with the rows again, for small tables and readers without support for deletes.",
-        MERGE_ON_READ,
-        choices=(MERGE_ON_READ, COPY_ON_WRITE),
-    ),
-    Key(
-        "iceberg.tables.copy-on-write-max-bytes",
-        "LONG",
-        "Maximum size of the data files that a commit with copy-on-write may write again. A larger "
-        "commit to an Iceberg table uses delete files.",
-        "1073741824",
-        unit="bytes",
-        check=where_read(at_least(1)),
-    ),
-    Key(
-        "iceberg.tables.deletion-vectors-enabled",
-        "BOOLEAN",
-        "Delete rows of tables of format version 3 by deletion vectors. Commits read the key "
-        "columns of data files for that. `false` writes equality delete files.",
-        "true",
-    ),
-    Key(
-        "iceberg.tables.deletion-vectors-max-bytes",
-        "LONG",
-        "Maximum size of the key columns that a commit may read to find the rows for deletion "
-        "vectors. A larger commit uses equality delete files.",
-        "268435456",
-        unit="bytes",
-        check=where_read(at_least(1)),
     ),
     Key(
         "iceberg.tables.default-location",
@@ -534,6 +497,12 @@ TABLE_KEYS: tuple[Key, ...] = (
         "iceberg.tables.deletion-vectors-enabled if not set.",
     ),
     Key(
+        "equality-deletes-enabled",
+        "BOOLEAN",
+        "Let commits remove rows by equality delete files; iceberg.tables.equality-deletes-enabled "
+        "if not set.",
+    ),
+    Key(
         "maintenance-enabled",
         "BOOLEAN",
         "Let the maintenance process rewrite the table and remove its orphan files, as the "
@@ -565,7 +534,8 @@ PREFIXES: tuple[Prefix, ...] = (
     Prefix(
         "iceberg.table.",
         "Setting of one table: route-regex, id-columns, partition-by, commit-branch, sort-by, "
-        "location, maintenance-enabled, sort-enabled, write-mode, deletion-vectors-enabled.",
+        "location, maintenance-enabled, sort-enabled, write-mode, deletion-vectors-enabled, "
+        "equality-deletes-enabled.",
         "iceberg.table.db.events.route-regex",
     ),
     Prefix(

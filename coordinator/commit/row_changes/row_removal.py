@@ -7,8 +7,9 @@ Rules of this file:
   is left, are deleted when a snapshot with the round is certainly in the table.
 - Files that were created for an attempt are deleted only if no attempt may list them. Otherwise
   they are orphans.
-- What cannot be resolved is committed with equality delete files, and reported. After a commit that
-  took too long, the next ones are not tried for some time: else each would take as long.
+- What cannot be resolved is committed with equality delete files, and reported; a table that must
+  not have them fails, or waits where time was short. After a commit that took too long, the next
+  ones are not tried for some time: else each would take as long.
 - All ways to remove rows share the time of a commit. One that had no time left is tried next time.
 
 Source:
@@ -30,6 +31,7 @@ from connect import failpoints
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.config.table_formats import COPY_ON_WRITE, DELETION_VECTORS
+from connect.errors import CommitRefused, IcefloeError, RetriableError
 from connect.gateways.storage.object_store import delete_files
 from connect.metrics import process_metrics
 from connect.protocol.snapshot_ancestry import ANNOUNCED_RECORDS, WRITE_MODE
@@ -47,7 +49,7 @@ from coordinator.commit.row_changes.vector_rows import VectorWriter
 from coordinator.commit.rules.file_selection import Selection
 from coordinator.commit.rules.unnamed_files import delete_unnamed
 from coordinator.row_deletes.file_copies import FileCopies
-from coordinator.row_deletes.limits import NotResolved, ResolveBudget, RowLimits
+from coordinator.row_deletes.limits import OUT_OF_TIME, NotResolved, ResolveBudget, RowLimits
 from coordinator.row_deletes.round_deletes import RoundDeletes
 from coordinator.row_deletes.row_positions import RowPositions
 
@@ -74,6 +76,7 @@ class RowRemoval:
         clock: names files, measures the time.
         labels: of metrics.
         pauses: until when a mode is not tried on the table, monotonic; kept between commits.
+        uses_equality_deletes: whether the table may get equality delete files.
         created: paths of all files that were written for attempts.
     """
 
@@ -82,12 +85,12 @@ class RowRemoval:
     clock: Clock
     labels: Mapping[str, str]
     pauses: dict[str, int]
+    uses_equality_deletes: bool = True
     created: list[str] = field(default_factory=list)
     _deadline_ms: int | None = None
     _slow_mode: str | None = None
     _works: dict[str, _TableWork] = field(default_factory=dict)
     _mode: str | None = None
-    _used: frozenset[str] = frozenset()
     _refused: dict[str, NotResolved] = field(default_factory=dict)
 
     @classmethod
@@ -109,10 +112,10 @@ class RowRemoval:
         if settings.uses_vectors:
             budget = ResolveBudget(clock, settings.vector_bytes_max, _VECTORS_KEY, limits)
             modes[DELETION_VECTORS] = budget
-        if not (config.is_row_level and modes):
+        if not config.is_row_level or (settings.uses_equality_deletes and not modes):
             return None
         labels = {"connector": config.name, "table": table}
-        return cls(selection, modes, clock, labels, pauses)
+        return cls(selection, modes, clock, labels, pauses, settings.uses_equality_deletes)
 
     def on(
         self,
@@ -135,10 +138,11 @@ class RowRemoval:
             What the attempt adds and removes; None where equality delete files must be used.
 
         Raises:
-            CommitRefused: ``announced_file_missing``; as ``FileConverter``.
-            RetriableError: ``storage_unavailable``.
+            CommitRefused: ``announced_file_missing``, ``equality_deletes_disabled``; as
+                ``FileConverter``.
+            RetriableError: ``storage_unavailable``, ``copy_on_write_time``.
         """
-        self._mode, self._used, self._refused = None, frozenset(), {}
+        self._mode, self._refused = None, {}
         for mode, budget in self.modes.items():
             if mode == DELETION_VECTORS and not has_row_lineage(table.metadata):
                 continue
@@ -162,11 +166,13 @@ class RowRemoval:
                     **self.labels,
                 )
             else:
-                self._mode, self._used = mode, work.used
+                self._mode = mode
                 return out
             finally:
                 duration_s = (self.clock.monotonic_ms() - started_ms) / 1000
                 process_metrics.counter(_SECONDS[mode], **self.labels).inc(duration_s)
+        if self.selection.is_row_level and not self.uses_equality_deletes:
+            raise self._refusal(table)
         return None
 
     @property
@@ -177,7 +183,9 @@ class RowRemoval:
     @property
     def consumed(self) -> frozenset[str]:
         """Announced files that the last attempt does not list."""
-        return frozenset() if self._mode is None else frozenset(self.selection.paths) - self._used
+        if self._mode is None:
+            return frozenset()
+        return frozenset(self.selection.paths) - self._works[self._mode].used
 
     def delete_all(self, table: Table) -> None:
         """Delete every file that was written for an attempt: no attempt was applied."""
@@ -201,7 +209,8 @@ class RowRemoval:
             process_metrics.counter(_FALLBACKS[mode], **labels).inc()
         if not self._works:
             return
-        listed = self._used if is_last else _listed(table, snapshot_id)
+        last = self._works.get(self._mode or "")
+        listed = (last.used if last else frozenset()) if is_last else _listed(table, snapshot_id)
         delete_unnamed(table.io, {*self.created, *self.consumed}, listed)
         used_mode = self._mode if is_last else _write_mode(table, snapshot_id)
         if used_mode in self._works:
@@ -212,6 +221,25 @@ class RowRemoval:
         if mode not in self.pauses and self._slow_mode in {None, mode}:
             self._slow_mode = mode
             self.pauses[mode] = self.clock.monotonic_ms() + pause_ms
+
+    def _refusal(self, table: Table) -> IcefloeError:
+        """Return the error of a commit that may not write equality deletes."""
+        reasons = [f"{mode}: {error}" for mode, error in self._refused.items()]
+        if any(error.reason == "time" for error in self._refused.values()):
+            return RetriableError(
+                f"rows were not removed in time ({'; '.join(reasons)}); the table is committed in "
+                "a later round",
+                code=OUT_OF_TIME,
+            )
+        if not reasons:
+            version = table.metadata.format_version
+            reasons = [f"the table has format version {version}, without deletion vectors"]
+        return CommitRefused(
+            f"rows cannot be removed without equality deletes, which "
+            f"iceberg.tables.equality-deletes-enabled forbids ({'; '.join(reasons)}); raise the "
+            "limit, or allow equality deletes, then retry",
+            code="equality_deletes_disabled",
+        )
 
     def _check_pause(self, mode: str) -> None:
         if mode not in self.pauses:

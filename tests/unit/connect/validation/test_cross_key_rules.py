@@ -306,6 +306,24 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         "would import a Python module",
     ),
     (
+        "equality_deletes",
+        {
+            "iceberg.tables.equality-deletes-enabled": "false",
+            "iceberg.tables.deletion-vectors-enabled": "false",
+        },
+        "iceberg.tables.equality-deletes-enabled",
+        "no way to remove rows is left",
+    ),
+    (
+        "equality_deletes",
+        {
+            f"{ORDERS}equality-deletes-enabled": "false",
+            f"{ORDERS}deletion-vectors-enabled": "false",
+        },
+        f"{ORDERS}equality-deletes-enabled",
+        "no way to remove rows is left",
+    ),
+    (
         "catalog_properties",
         {f"{CATALOG}rest.auth.type": "kerberos"},
         f"{CATALOG}rest.auth.type",

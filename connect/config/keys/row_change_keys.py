@@ -1,0 +1,51 @@
+"""Keys of the ways in which commits remove rows of Iceberg tables."""
+
+from __future__ import annotations
+
+from connect.config.key import Key, at_least, where_read
+from connect.config.table_formats import COPY_ON_WRITE, MERGE_ON_READ
+
+ROW_CHANGE_KEYS: tuple[Key, ...] = (
+    Key(
+        "iceberg.tables.write-mode",
+        "STRING",
+        "How rows are replaced and deleted by key: `merge-on-read` writes equality delete files, "
+        "and deletion vectors in tables of format version 3; `copy-on-write` writes the data files "
+        "with the rows again, for small tables and readers without support for deletes.",
+        MERGE_ON_READ,
+        choices=(MERGE_ON_READ, COPY_ON_WRITE),
+    ),
+    Key(
+        "iceberg.tables.copy-on-write-max-bytes",
+        "LONG",
+        "Maximum size of the data files that a commit with copy-on-write may write again. A larger "
+        "commit to an Iceberg table uses delete files.",
+        "1073741824",
+        unit="bytes",
+        check=where_read(at_least(1)),
+    ),
+    Key(
+        "iceberg.tables.deletion-vectors-enabled",
+        "BOOLEAN",
+        "Delete rows of tables of format version 3 by deletion vectors. Commits read the key "
+        "columns of data files for that. `false` writes equality delete files.",
+        "true",
+    ),
+    Key(
+        "iceberg.tables.deletion-vectors-max-bytes",
+        "LONG",
+        "Maximum size of the key columns that a commit may read to find the rows for deletion "
+        "vectors. A larger commit uses equality delete files.",
+        "268435456",
+        unit="bytes",
+        check=where_read(at_least(1)),
+    ),
+    Key(
+        "iceberg.tables.equality-deletes-enabled",
+        "BOOLEAN",
+        "Let commits remove rows by equality delete files. With `false`, a commit beyond the "
+        "limits of copy-on-write and deletion vectors fails its table. For readers that cannot "
+        "read equality deletes.",
+        "true",
+    ),
+)
