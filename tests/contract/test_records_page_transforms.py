@@ -98,6 +98,13 @@ def row_that_is_none(_: Path) -> None:
     assert refused(data, **chain(f"{ICEBERG}DebeziumTransform")) == "wrong_type"
 
 
+def truncated_table(_: Path) -> None:
+    data = b'{"op":"t","ts_ms":1,"source":{"db":"d","table":"t"}%s}'
+    keys = chain(f"{ICEBERG}DebeziumTransform")
+    for rows in (b"", b',"before":null,"after":null'):
+        assert refused(data % rows, **keys) == "truncate"
+
+
 def renamed_to_another(_: Path) -> None:
     schema = '{"type":"struct","fields":[{"field":"ts","type":"int32"}]}'
     keys = chain(f"{KAFKA}ReplaceField$Value", renames="zz:ts")
@@ -167,6 +174,7 @@ TRIALS: Final[dict[str, Trial]] = {
     "documents with notations": shell_notation,
     "`DebeziumTransform` without schema": row_that_is_none,
     "`DebeziumTransform` for changes of MongoDB": collection,
+    "`DebeziumTransform`: a truncate": truncated_table,
     "`ReplaceField` of a struct": renamed_to_another,
     "`InsertHeader` with a literal": odd_literals,
     "days before 15 October 1582": before_1582,

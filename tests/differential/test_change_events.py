@@ -55,7 +55,7 @@ SCHEMA = Schema(
     optional(4, "_cdc", CDC),
 )
 ODD: dict[str, list[Any]] = {
-    "op": ["c", "u", "d", "r", "x", "", None, 5, {}, []],
+    "op": ["c", "u", "d", "r", "t", "m", "x", "", None, 5, {}, []],
     "ts_ms": [1_700_000_000_123, 0, -1, None, 1.5, "x", 2**63, {}],
     "before": [None, {}, {"id": 1}, {"id": 2, "name": "n", "more": 1}, 5, [], {"id": "x"}],
     "after": [None, {}, {"id": 1}, {"id": 2, "name": None, "price": 1}, 5, [], {"_cdc": 1}],
@@ -81,6 +81,7 @@ def lines() -> list[Any]:
     for name, values in ODD.items():
         for value in values:
             events += [{**GOOD, name: value}, {**GOOD, name: value, "op": "d"}, GOOD]
+            events += [{**GOOD, name: value, "op": "t", "before": None, "after": None}]
         events.append({k: v for k, v in GOOD.items() if k != name})
     return [*events, [], "x", {}, None]
 

@@ -9,7 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect.records.transforms.debezium_transform import CDC, cdc_names, target_pattern
+from connect.records.transforms.debezium_transform import (
+    CDC,
+    TRUNCATE,
+    cdc_names,
+    target_pattern,
+)
 from worker.transforms.message_keys import key_column
 from worker.transforms.rows import (
     ChainPlan,
@@ -94,6 +99,7 @@ class _Debezium:
             if CDC in row:
                 rows.suspect_all()
         else:
+            rows.suspect(~present & as_mask(pc.equal(op, TRUNCATE)))
             rows.drop(~present)
         cdc = self._cdc(rows, op, source)
         rows.columns = {**row, CDC: struct_of(cdc, rows.count)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from connect.config.key import Key
+from connect.errors import RecordError
 from connect.model.records import ConnectSchema, SinkRecord, Struct, Timestamp
 from connect.records.conversion.text import java_text
 from connect.records.transforms.transform import (
@@ -38,6 +39,8 @@ _CDC_FIELDS: Final[tuple[tuple[str, ConnectSchema], ...]] = (
 )
 
 _PLAIN_TARGET: Final = "{db}.{table}"
+TRUNCATE: Final = "t"
+"""Debezium's operation of a truncated table; such an event has no row."""
 
 
 def operation(op: str) -> str:
@@ -73,9 +76,12 @@ def cdc_names(pattern: str, database: str, table: str) -> dict[str, str]:
 
 def _from_map(record: SinkRecord, pattern: str) -> SinkRecord | None:
     value = a_map(record.value, _PURPOSE)
-    op = operation(java_text(_there(value, "op")))
+    event = java_text(_there(value, "op"))
+    op = operation(event)
     payload = value.get("before" if op == "D" else "after")
     if payload is None:
+        if event == TRUNCATE:
+            raise _truncate()
         return None
     source = a_map(_there(value, "source"), _PURPOSE)
     database = java_text(_there(source, "schema" if "schema" in source else "db"))
@@ -93,10 +99,13 @@ def _from_map(record: SinkRecord, pattern: str) -> SinkRecord | None:
 
 def _from_struct(record: SinkRecord, pattern: str) -> SinkRecord:
     value = a_struct(record.value, _PURPOSE)
-    op = operation(java_text(_field(value, "op")))
+    event = java_text(_field(value, "op"))
+    op = operation(event)
     side_name = "before" if op == "D" else "after"
     payload = _field(value, side_name)
     if payload is None:
+        if event == TRUNCATE:
+            raise _truncate()
         raise refused(f"the change event has no {side_name}", "no_row")
     row = a_struct(payload, _PURPOSE)
     ts = _field(value, "ts_ms")
@@ -125,6 +134,14 @@ def _from_struct(record: SinkRecord, pattern: str) -> SinkRecord:
     return with_side(record, "value", updated, Struct(updated, values))
 
 
+def _truncate() -> RecordError:
+    return refused(
+        "the source table was truncated, and truncates are not applied: delete the rows with an "
+        "engine and skip this record, or set Debezium's skipped.operations to t",
+        "truncate",
+    )
+
+
 def _there(value: dict[Any, Any], name: str) -> Any:
     field = value.get(name)
     if field is None:
@@ -145,7 +162,8 @@ DECLARATION: Final = Declaration(
     "Converts a Debezium change event to its row (`after`, or `before` for deletes) and adds a "
     "struct `_cdc` with `op` (I, U or D), `ts`, `offset`, `source`, `target` and the message "
     "`key`. Route by `_cdc.target`. For records without schema, the key is added only if it is a "
-    "map, and an insert or update without row is dropped.",
+    "map, and an insert, update or logical message without row is dropped and counted. A truncate "
+    "is a record error (`truncate`).",
     make,
     Example(
         {"cdc.target.pattern": "lake.{db}_{table}"},
