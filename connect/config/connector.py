@@ -79,7 +79,10 @@ class TransformConfig:
 
 @dataclass(frozen=True, slots=True)
 class ErrorsConfig:
-    """``errors.*``: handling of records with errors."""
+    """``errors.*``: handling of records with errors.
+
+    ``refuses_unavailable`` makes an error of a value that the source of a change did not send.
+    """
 
     tolerance_all: bool = False
     log_enable: bool = False
@@ -90,6 +93,7 @@ class ErrorsConfig:
     dead_letter_ratio_max: float = 0.5
     dead_letter_run_max: int = 0
     dead_letter_table: str | None = None
+    refuses_unavailable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

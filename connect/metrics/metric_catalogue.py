@@ -54,9 +54,7 @@ CATALOGUE: tuple[Metric, ...] = (
         "Watermark of an aggregate connector, as event time; 0 before the first.",
     ),
     Metric("records_dropped", "counter", "records", _TASK, "Records filtered or without a route."),
-    Metric(
-        "records_dead_lettered", "counter", "records", _TASK, "Records given to the dead letters."
-    ),
+    Metric("records_dead_lettered", "counter", "records", _TASK, "Records in the dead letters."),
     Metric(
         "records_failed",
         "counter",
@@ -104,6 +102,7 @@ CATALOGUE: tuple[Metric, ...] = (
         _TASK,
         "Times and timestamps that lost digits beyond microseconds.",
     ),
+    Metric("values_unavailable", "counter", "values", _TASK, "Values that no source has sent."),
     Metric("files_written", "counter", "files", _TASK, "Data and delete files written."),
     Metric("bytes_written", "counter", "bytes", _TASK, "Size of the files written."),
     Metric("batches", "counter", "batches", _TASK, "Micro-batches run."),

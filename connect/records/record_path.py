@@ -25,6 +25,7 @@ from connect.records.converters.record_converters import ConvertersByTopic
 from connect.records.routing import Router
 from connect.records.row_operations import key_value
 from connect.records.transforms.transform_chain import Chain
+from connect.records.unavailable_values import refuse_unavailable
 
 # Kafka Connect's default for headers; they stay raw bytes until a transformation reads them
 _SIMPLE_HEADER_CONVERTER = "SimpleHeaderConverter"
@@ -135,6 +136,8 @@ class ReferencePath:
             )
         try:
             row = self._row_converter(table_schema, name_mapping).row(value)
+            if self._config.errors.refuses_unavailable:
+                refuse_unavailable(row)
             if self._config.aggregation is not None:
                 _check_event_time(row, self._config.aggregation.time_field)
         except Unconvertible as refusal:

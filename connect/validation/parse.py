@@ -329,6 +329,7 @@ def _errors(checked: Checked) -> ErrorsConfig:
         dead_letter_ratio_max=v["errors.deadletterqueue.max-ratio"],
         dead_letter_run_max=v["errors.deadletterqueue.max-run-length"],
         dead_letter_table=tables[0] if tables else None,
+        refuses_unavailable=v["iceberg.tables.unavailable-value"] == "error",
     )
 
 

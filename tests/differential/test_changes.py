@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from base64 import b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -17,7 +18,14 @@ import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DoubleType, LongType, NestedField, StringType
+from pyiceberg.types import (
+    BinaryType,
+    DoubleType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+)
 
 from connect.errors import ConfigError
 from connect.model.layout import TopicPartition
@@ -473,3 +481,56 @@ def test_columns_that_cannot_be_keys(names: tuple[str, ...], what: str) -> None:
     with pytest.raises(ConfigError, match=what) as refused:
         key_columns(SCHEMA, names, table="db.t1")
     assert "iceberg.table.db.t1.id-columns" in str(refused.value)
+
+
+PLACEHOLDER = "__debezium_unavailable_value"
+LARGE = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "text", StringType(), required=False),
+    NestedField(3, "raw", BinaryType(), required=False),
+    NestedField(4, "names", ListType(5, StringType(), element_required=False), required=False),
+)
+RAW = b64encode(PLACEHOLDER.encode()).decode()
+FORMS = {"text": PLACEHOLDER, "raw": RAW, "names": [PLACEHOLDER]}
+OTHERS = {"text": PLACEHOLDER + "s", "raw": "eA==", "names": [PLACEHOLDER, "x"]}
+
+
+def large_plan(folder: Path) -> TablePlan:
+    return replace(plan(folder, LARGE), changes=ChangePlan((1,), FREE.model_dump_json()))
+
+
+@pytest.mark.parametrize("reference_only", [False, True])
+def test_values_that_the_source_did_not_send_are_counted(
+    tmp_path: Path, reference_only: bool
+) -> None:
+    """By table and column, where the row is written: not of deletes and superseded rows."""
+    lines = [
+        *({"id": n, name: value} for n, (name, value) in enumerate(FORMS.items())),
+        *({"id": 10 + n, name: value} for n, (name, value) in enumerate(OTHERS.items())),
+        {"id": 20, "text": PLACEHOLDER},
+        {"id": 20, "text": "whole"},
+        {"id": 21, "text": PLACEHOLDER, "_cdc": {"op": "D"}},
+        {"id": 22, "text": None, "names": []},
+    ]
+    connector = config(**{**UPSERT, **CDC})
+    batch = source([json.dumps(line).encode() for line in lines])
+    result = run_batches(connector, [large_plan(tmp_path)], [batch], reference_only=reference_only)
+    assert result.error is None
+    assert result.unavailable == {("db.t1", name): 1 for name in FORMS}
+
+
+@pytest.mark.parametrize("reference_only", [False, True])
+def test_values_that_the_source_did_not_send_are_refused_on_request(
+    tmp_path: Path, reference_only: bool
+) -> None:
+    """The record is a dead letter, and the row keeps its value."""
+    lines = [{"id": 1, name: value} for name, value in [*FORMS.items(), *OTHERS.items()]]
+    keys = {"iceberg.tables.unavailable-value": "error"}
+    connector = config(**UPSERT, **TOLERANT, **keys)
+    batch = source([json.dumps(line).encode() for line in lines])
+    result = run_batches(connector, [large_plan(tmp_path)], [batch], reference_only=reference_only)
+    assert not result.unavailable
+    letters = {d.record.offset: d.error for d in result.dead_letters}
+    assert [letters[n].coordinates["column"] for n in sorted(letters)] == list(FORMS)
+    assert {error.code for error in letters.values()} == {"unavailable_value"}
+    assert "REPLICA IDENTITY FULL" in letters[0].message

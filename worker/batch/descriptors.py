@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -148,6 +149,7 @@ class BatchResult:
         error: with tolerance ``none``, the first refused record of the batch; or an error that
             concerns all records, such as a schema registry that does not answer.
         losses: number of values that lost digits beyond microseconds.
+        unavailable: by table and column, written values that their source did not send.
         rows: counts of the rows that the records produced.
         messages: rows for outputs, in the order of the Spark tasks.
         is_whole: whether the rows that Spark tasks passed on are those that other tasks received.
@@ -161,6 +163,7 @@ class BatchResult:
     schema_requests: tuple[SchemaRequest, ...] = ()
     error: RecordError | RetriableError | ConfigError | None = None
     losses: int = 0
+    unavailable: Mapping[tuple[str, str], int] = field(default_factory=dict)
     rows: RowCounts = field(default_factory=RowCounts)
     messages: tuple[MessageChunk, ...] = ()
     is_whole: bool = True
@@ -223,6 +226,11 @@ def schema_request_row(request: SchemaRequest) -> tuple[str, bytes]:
 def losses_row(count: int) -> tuple[str, bytes]:
     """Return the row with the number of values that lost digits beyond microseconds."""
     return "losses", _dump(count)
+
+
+def unavailable_row(table: str, columns: Mapping[str, int]) -> tuple[str, bytes]:
+    """Return the row with the number of values by column that their source did not send."""
+    return "unavailable", _dump([table, dict(columns)])
 
 
 def rows_row(rows: RowCounts) -> tuple[str, bytes]:
@@ -366,11 +374,19 @@ def collect(rows: pa.Table) -> BatchResult:
         schema_requests=_schema_requests(by_kind["schema_request"]),
         error=_failure_from(by_kind["failure"]) or (errors[0] if errors else None),
         losses=sum(by_kind["losses"]),
+        unavailable=_unavailable(by_kind["unavailable"]),
         rows=reduce(RowCounts.plus, (RowCounts(*item) for item in by_kind["rows"]), RowCounts()),
         messages=tuple(messages),
         is_whole=_counts(by_kind["sent"]) == _counts(chain(*by_kind["received"])),
         shares_keys=any(map(_has_shared, keys.values())),
     )
+
+
+def _unavailable(items: Iterable[tuple[str, Mapping[str, int]]]) -> Counter[tuple[str, str]]:
+    out: Counter[tuple[str, str]] = Counter()
+    for table, columns in items:
+        out.update({(table, column): count for column, count in columns.items()})
+    return out
 
 
 def _has_shared(changed: Sequence[npt.NDArray[np.uint64]]) -> bool:
@@ -403,6 +419,7 @@ _KINDS: Final = (
     "table_request",
     "schema_request",
     "losses",
+    "unavailable",
     "rows",
     "sent",
     "received",

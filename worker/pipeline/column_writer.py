@@ -76,6 +76,7 @@ class ColumnWriter:
         reference: ReferencePath,
     ) -> None:
         self._unit = spec.config.timestamp_unit
+        self._refuses_unavailable = spec.config.errors.refuses_unavailable
         aggregation = spec.config.aggregation
         self._event_time = None if aggregation is None else aggregation.time_field
         self._tables = tables
@@ -143,6 +144,7 @@ class ColumnWriter:
                 unit=self._unit,
                 deleted=self._deleted(rows.marks, tables),
                 event_time=self._event_time,
+                refuses_unavailable=self._refuses_unavailable,
             )
             for tables, members in groups
         ]

@@ -26,6 +26,7 @@ from worker.convert.table_columns import Target, convert, filled, join
 from worker.decode.decoded_rows import Columns
 from worker.decode.json_types import extra_rows, guessed_fields, has_more
 from worker.write.table_writer import TableWriter
+from worker.write.unavailable_rows import unavailable_rows
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
@@ -133,6 +134,7 @@ class Part:
         unit: str,
         deleted: Deleted | None = None,
         event_time: str | None = None,
+        refuses_unavailable: bool = False,
     ) -> Part:
         """Convert the rows whose target has one of the tables.
 
@@ -144,6 +146,8 @@ class Part:
             unit: of plain numbers in timestamp columns.
             deleted: rows that delete.
             event_time: column whose values outside of the range of event times are ambiguous.
+            refuses_unavailable: whether a row with a value that its source did not send is
+                ambiguous.
         """
         table = tables[0]
         rows = None if members.all() else np.flatnonzero(members[codes])
@@ -168,6 +172,8 @@ class Part:
                 values = filled(values)
             if column.name == event_time:
                 more = join(more, _outside_of_event_times(values))
+            if refuses_unavailable:
+                more = join(more, unavailable_rows(values))
             if more is not None and written is not None and i not in deleted_keys:
                 more = more & written
             ambiguous = join(ambiguous, more)

@@ -87,6 +87,7 @@ class WrittenBatch:
         rows: counts of the rows that the records produced, by outcome.
         messages: rows for outputs.
         truncated: number of values that lost digits beyond microseconds.
+        unavailable: by table and column, written values that their source did not send.
     """
 
     ranges: OffsetRanges
@@ -96,6 +97,7 @@ class WrittenBatch:
     rows: RowCounts = field(default_factory=RowCounts)
     messages: tuple[MessageChunk, ...] = ()
     truncated: int = 0
+    unavailable: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @property
     def message_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Lost source records that a task has continued after, for the status of the task.
+"""Lost records and values that a task has continued after, for the status of the task.
 
 The status shows them until the task is started again by the node: a restart by an operator
 acknowledges them. Log, control events and snapshots keep them.
@@ -12,6 +12,7 @@ from typing import Final
 
 from connect.errors import DataLost
 from connect.model.layout import TopicPartition
+from connect.records.unavailable_values import CURE, UNAVAILABLE
 from control_schemas.events import LostRange
 
 SHOWN_MAX: Final = 50
@@ -27,6 +28,7 @@ class ReportedLosses:
     """
 
     recovered: dict[TopicPartition, int] = field(default_factory=dict)
+    _unavailable: set[tuple[str, str]] = field(default_factory=set)
     _ends: dict[tuple[str, int, int], int | None] = field(default_factory=dict)
 
     def add(self, lost: Iterable[LostRange]) -> None:
@@ -38,6 +40,12 @@ class ReportedLosses:
             self._ends[position] = max(ends, default=None)
         while len(self._ends) > KEPT_MAX:
             del self._ends[next(iter(self._ends))]
+
+    def add_unavailable(self, columns: Iterable[tuple[str, str]]) -> bool:
+        """Add columns of tables with values that their source did not send; whether one is new."""
+        before = len(self._unavailable)
+        self._unavailable.update(columns)
+        return len(self._unavailable) > before
 
     def error(self) -> DataLost | None:
         """Return the losses as an error for the status; None without any."""
@@ -61,11 +69,19 @@ class ReportedLosses:
                 "committed source offsets were gone, and the task continued after its last "
                 "announcement: " + _listed(shown, "partitions")
             )
+        if self._unavailable:
+            shown = [".".join(column) for column in sorted(self._unavailable)]
+            text.append(
+                f"updates without a large value have written {UNAVAILABLE} over it: "
+                f"{_listed(shown, 'columns')}; {CURE}, or iceberg.tables.unavailable-value=error"
+            )
         if not text:
             return None
         return DataLost(
             f"{'. '.join(text)}. A restart of the task removes this message",
-            code="source_data_lost" if self._ends else "offsets_lost",
+            code="source_data_lost"
+            if self._ends
+            else ("offsets_lost" if self.recovered else "unavailable_value"),
         )
 
 

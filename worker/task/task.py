@@ -119,7 +119,7 @@ class ConnectorTask:
             run = opening(self._setup, clients)
             self._setup.context.waits_for(None)
             if not self._setup.progress.timeouts:
-                self._setup.context.report("RUNNING", self._setup.losses.error())
+                self._setup.reports_losses()
             run.serve()
 
     def _restart_later(self, error: RetriableError | CommitError, restarts: RestartBackoff) -> None:

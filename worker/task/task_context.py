@@ -258,7 +258,11 @@ class TaskSetup:
     def reports_work(self) -> None:
         """Note that a batch ended or no record waits; after a timeout the task is RUNNING again."""
         if self.progress.has_worked():
-            self.context.report("RUNNING", self.losses.error())
+            self.reports_losses()
+
+    def reports_losses(self) -> None:
+        """Show the task as RUNNING, with what was lost."""
+        self.context.report("RUNNING", self.losses.error())
 
     def check_timeout(self) -> None:
         """Raise the error of a batch that was cancelled because it did not end.

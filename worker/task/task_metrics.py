@@ -72,6 +72,7 @@ class BatchMetrics:
         "records_future",
         "late_records",
         "values_truncated",
+        "values_unavailable",
         "files_written",
         "bytes_written",
         "batches",
@@ -87,6 +88,7 @@ class BatchMetrics:
     records_future: int = 0
     late_records: int = 0
     values_truncated: int = 0
+    values_unavailable: int = 0
     files_written: int = 0
     bytes_written: int = 0
     batches: int = 0
@@ -103,6 +105,7 @@ class BatchMetrics:
         self.batch_records.add(batch.records_read, now_ms)
         self.records_read += batch.records_read
         self.values_truncated += batch.truncated
+        self.values_unavailable += sum(batch.unavailable.values())
         for progress in batch.progress.values():
             self.records_written += progress.written
             self.records_dropped += progress.dropped

@@ -17,6 +17,7 @@ Source:
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -37,11 +38,12 @@ from connect.records.row_operations import (
 )
 from control_schemas.events import ContentFile, RowCounts
 from worker.batch.blocks import Block, one_chunk
-from worker.batch.descriptors import file_rows, keys_row, rows_row
+from worker.batch.descriptors import file_rows, keys_row, rows_row, unavailable_row
 from worker.batch.pipeline_spec import PipelineLimits
 from worker.write.change_order import Hashes, key_hashes
 from worker.write.parquet_writer import Writers
 from worker.write.table_writer import FileNames, TableWriter, by_position
+from worker.write.unavailable_rows import unavailable_rows
 
 Descriptor = tuple[str, bytes]
 Positions = npt.NDArray[np.int64]
@@ -112,12 +114,16 @@ class TableChanges:
         file_names: names for delete files.
         upsert: whether plain inserts replace rows, too.
         reports_keys: whether the hashes of the changed keys are kept.
+
+    Attributes:
+        unavailable: by column, values that their source did not send; a placeholder was written.
     """
 
     table: TableWriter
     file_names: FileNames
     upsert: bool
     reports_keys: bool = False
+    unavailable: Counter[str] = field(default_factory=Counter)
     _hashes: list[Hashes] = field(default_factory=list)
     _kept: list[pa.Table] = field(default_factory=list)
     _marks: list[Marks] = field(default_factory=list)
@@ -193,11 +199,19 @@ class TableChanges:
             writers.add(self._deletes, by_position(keys))
         if len(remaining):
             is_all = len(remaining) == rows.num_rows
-            writers.add(self.table, rows if is_all else rows.take(pa.array(remaining)))
+            written = rows if is_all else rows.take(pa.array(remaining))
+            self._count_unavailable(written)
+            writers.add(self.table, written)
         counts = np.zeros(len(operations), np.bool_)
         counts[replaced] = counts[remaining] = True
         superseded = len(operations) - int(np.count_nonzero(counts))
         return RowCounts(len(operations), superseded, len(operations) - superseded - len(remaining))
+
+    def _count_unavailable(self, rows: pa.Table) -> None:
+        for column, schema_field in zip(rows.columns, self.table.schema.fields, strict=True):
+            lacking = unavailable_rows(one_chunk(column))
+            if lacking is not None:
+                self.unavailable[schema_field.name] += int(np.count_nonzero(lacking))
 
     def _newest(
         self,
@@ -431,6 +445,8 @@ class Changes:
         yield from file_rows((table.plan.name, file, step) for step, table, file in self._ended)
         yield rows_row(self._rows)
         for name, changes in self._changes.items():
+            if changes.unavailable:
+                yield unavailable_row(name, changes.unavailable)
             if self._reports_keys and len(hashes := changes.changed_keys()):
                 yield keys_row(name, hashes)
 

@@ -1,4 +1,4 @@
-"""Keys of the ways in which commits remove rows of Iceberg tables."""
+"""Keys of rows that are replaced and deleted by key."""
 
 from __future__ import annotations
 
@@ -47,5 +47,15 @@ ROW_CHANGE_KEYS: tuple[Key, ...] = (
         "limits of copy-on-write and deletion vectors fails its table. For readers that cannot "
         "read equality deletes.",
         "true",
+    ),
+    Key(
+        "iceberg.tables.unavailable-value",
+        "STRING",
+        "Action for a change whose source did not send an unchanged large value (TOAST): Debezium "
+        "puts the text `__debezium_unavailable_value` in its place. `store` writes the text over "
+        "the value, as the Java sink does, and counts it (`icefloe_values_unavailable_total`); "
+        "`error` rejects the record.",
+        "store",
+        choices=("store", "error"),
     ),
 )

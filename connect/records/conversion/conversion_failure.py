@@ -17,6 +17,7 @@ Reason = Literal[
     "ambiguous_name",
     "unsupported_type",
     "too_deep",
+    "unavailable_value",
 ]
 
 REASONS: Final[frozenset[str]] = frozenset(get_args(Reason))

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from connect.clock import Clock
 from worker.batch.few_records import BatchRows
 from worker.spark.batch_sizing import ReadSizes
 from worker.task.dead_letters.dead_letter_limits import DeadLetterLimits
 from worker.task.dead_letters.record_errors import RecordErrors
 from worker.task.read_ledger import OffsetRanges, ReadLedger, WrittenBatch
-from worker.task.task_context import BatchRunner
-from worker.task.task_metrics import TaskMetrics
+from worker.task.task_context import BatchRunner, TaskSetup
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +27,7 @@ class BatchProcessor:
         limits: stops the task when too many records are dead letters.
         ledger: takes the written batches.
         sizes: learns how large records are.
-        metrics: counts batches and records.
-        clock: monotonic time.
+        setup: of the task; counts batches and records.
     """
 
     runner: BatchRunner
@@ -38,8 +35,7 @@ class BatchProcessor:
     limits: DeadLetterLimits
     ledger: ReadLedger
     sizes: ReadSizes
-    metrics: TaskMetrics
-    clock: Clock
+    setup: TaskSetup
 
     def write(
         self, rows: BatchRows, ranges: OffsetRanges, valid_through_ms: int | None
@@ -63,8 +59,11 @@ class BatchProcessor:
         self.errors.tolerated(batch)
         self.limits.add(batch)
         self.ledger.add(batch)
-        now_ms = self.clock.monotonic_ms()
+        now_ms = self.setup.clock.monotonic_ms()
         took_ms = now_ms - started_ms
         self.sizes.add(batch.progress, took_ms, output_bytes=batch.message_bytes)
-        self.metrics.add(batch, started_ms=started_ms, now_ms=now_ms)
-        self.metrics.announcement.records_pending_partition_max = self.ledger.unannounced_max
+        metrics = self.setup.metrics
+        metrics.add(batch, started_ms=started_ms, now_ms=now_ms)
+        metrics.announcement.records_pending_partition_max = self.ledger.unannounced_max
+        if self.setup.losses.add_unavailable(batch.unavailable):
+            self.setup.reports_losses()

@@ -317,6 +317,7 @@ class PipelineRunner:
             result.rows,
             result.messages,
             result.losses,
+            result.unavailable,
         )
 
     def _may_repeat(self, error: IcefloeError, refused: set[str]) -> bool:

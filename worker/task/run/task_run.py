@@ -207,7 +207,7 @@ class TaskRun:
                     self.source.check_positions(self.ledger.next_offsets)
                 if not self.pass_lost():
                     raise error.at(connector=self.setup.config.name) from error
-                self.setup.context.report("RUNNING", self.setup.losses.error())
+                self.setup.reports_losses()
             else:
                 self.setup.check_timeout()
                 return

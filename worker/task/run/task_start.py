@@ -113,8 +113,7 @@ def open_task_run(setup: TaskSetup, clients: contextlib.ExitStack) -> TaskRun:
             DeadLetterLimits.of(config.errors),
             ledger,
             reader.sizes,
-            setup.metrics,
-            clock,
+            setup,
         ),
         RoundAnswers(
             announcer,

@@ -36,3 +36,18 @@ def test_recreated_topics_and_recovered_positions_are_named() -> None:
     assert error is not None
     assert error.code == "source_data_lost"
     assert "orders-0 [0, 5), orders-0 from 10 on (the topic was created again)" in error.message
+
+
+def test_values_that_the_source_did_not_send_are_named() -> None:
+    """By table and column, with the cure; a column is new once."""
+    losses = ReportedLosses()
+    assert losses.add_unavailable([("db.orders", "note")])
+    assert not losses.add_unavailable([("db.orders", "note")])
+    error = losses.error()
+    assert error is not None
+    assert error.code == "unavailable_value"
+    assert "db.orders.note" in error.message
+    assert "REPLICA IDENTITY FULL" in error.message
+    losses.add([LostRange("orders", 0, 10, 25)])
+    assert "db.orders.note" in str(losses.error())
+    assert losses.error().code == "source_data_lost"
