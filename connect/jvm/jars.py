@@ -53,6 +53,25 @@ class JarGroup:
     is_whole: bool = False
 
 
+def _rest_server(version: str) -> JarGroup:
+    """Return Iceberg's REST catalog of a version, as its own tests start it."""
+    return JarGroup(
+        (
+            f"org.apache.iceberg:iceberg-open-api:{version}:test-fixtures",
+            f"org.apache.iceberg:iceberg-core:{version}",
+            f"org.apache.iceberg:iceberg-core:{version}:tests",
+            "org.xerial:sqlite-jdbc:3.50.3.0",
+            "org.eclipse.jetty.ee10:jetty-ee10-servlet:12.1.4",
+            "org.eclipse.jetty.compression:jetty-compression-server:12.1.4",
+            "org.eclipse.jetty.compression:jetty-compression-gzip:12.1.4",
+            "org.apache.hadoop:hadoop-client-api:3.4.2",
+            "org.apache.hadoop:hadoop-client-runtime:3.4.2",
+            "commons-logging:commons-logging:1.3.5",
+            "org.slf4j:slf4j-simple:2.0.16",
+        )
+    )
+
+
 GROUPS: Mapping[str, JarGroup] = {
     "kafka": JarGroup(
         (
@@ -81,21 +100,9 @@ GROUPS: Mapping[str, JarGroup] = {
         without_pyspark_jars=True,
     ),
     # the groups below are for tests only
-    "iceberg-rest": JarGroup(
-        (
-            "org.apache.iceberg:iceberg-open-api:1.11.0:test-fixtures",
-            "org.apache.iceberg:iceberg-core:1.11.0",
-            "org.apache.iceberg:iceberg-core:1.11.0:tests",
-            "org.xerial:sqlite-jdbc:3.50.3.0",
-            "org.eclipse.jetty.ee10:jetty-ee10-servlet:12.1.4",
-            "org.eclipse.jetty.compression:jetty-compression-server:12.1.4",
-            "org.eclipse.jetty.compression:jetty-compression-gzip:12.1.4",
-            "org.apache.hadoop:hadoop-client-api:3.4.2",
-            "org.apache.hadoop:hadoop-client-runtime:3.4.2",
-            "commons-logging:commons-logging:1.3.5",
-            "org.slf4j:slf4j-simple:2.0.16",
-        )
-    ),
+    "iceberg-rest": _rest_server("1.11.0"),
+    # the newest version that answers 400 for a stale sequence number
+    "iceberg-rest-1.10": _rest_server("1.10.0"),
     "iceberg-events": JarGroup(
         (
             "org.apache.iceberg:iceberg-kafka-connect-events:1.12.0",
@@ -146,7 +153,9 @@ GROUPS: Mapping[str, JarGroup] = {
         ),
     ),
 }
-ON_DEMAND = frozenset({"iceberg-gcp", "java-connect", "java-sink", "java-avro", "nessie"})
+ON_DEMAND = frozenset(
+    {"iceberg-gcp", "iceberg-rest-1.10", "java-connect", "java-sink", "java-avro", "nessie"}
+)
 """Large groups for one store, tests and the Java sink; ``resolve`` without names skips them."""
 
 

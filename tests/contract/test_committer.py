@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -22,11 +24,12 @@ from pyiceberg.table.update import (
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType
 
-from connect.errors import CommitConflict, CommitRefused
+from connect.errors import CommitConflict, CommitRefused, IcefloeError
+from connect.gateways.catalog.catalog import open_catalog
 from control_schemas.events import FileContent
 from coordinator.commit.iceberg.committer import Committer
 from coordinator.kernel.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
-from tests.support.stack import unique_name
+from tests.support.stack import RestCatalog, unique_name
 from tests.support.table_harness import (
     MIRROR,
     SCHEMA,
@@ -248,29 +251,50 @@ def test_files_wait_while_their_partition_column_is_dropped(harness: TableHarnes
     assert isinstance(waiting.committer().commit(waiting.round(1)), TableCommitted)
 
 
-class _OlderServer(Racing):
-    """A catalog that refuses a stale sequence number with 400, as servers of Iceberg 1.10 do."""
+class _Answering(Racing):
+    """A catalog that notes the errors of commits."""
+
+    codes: list[str]
 
     def commit(self, *change: object, **options: object) -> Table:
-        """Refuse the change if the table has moved meanwhile."""
-        while self._others:
-            outcome = self._others.pop(0)()
-            assert isinstance(outcome, TableCommitted), outcome
-            if not self._others:
-                raise CommitRefused("Cannot add snapshot with sequence number", code=REFUSED)
-        return super().commit(*change, **options)
+        """Commit; keep the code of an error."""
+        try:
+            return super().commit(*change, **options)
+        except IcefloeError as error:
+            self.codes.append(error.code)
+            raise
 
 
-def test_a_refusal_after_a_commit_to_another_branch_is_a_conflict(harness: TableHarness) -> None:
-    """The table has moved, so the refusal says nothing about the next attempt."""
-    branch = {"iceberg__tables__default_commit_branch": "other"}
-    other = TableHarness(harness.catalog, harness.table, "d")
-    commits = [other.round(offset) for offset in range(2)]
-    others = [partial(other.committer(settings=branch).commit, commit) for commit in commits]
-    racing = TableHarness(_OlderServer(harness.catalog, others), harness.table)
-    outcome = racing.committer().commit(harness.round(0))
-    assert isinstance(outcome, TableCommitted), outcome
-    assert outcome.files == 1
+@pytest.mark.parametrize(
+    ("server", "code"),
+    [
+        ("iceberg-rest", "commit_conflict"),
+        pytest.param("iceberg-rest-1.10", REFUSED, marks=pytest.mark.matrix),
+    ],
+)
+def test_a_commit_to_another_branch_meanwhile_is_a_conflict(
+    request: pytest.FixtureRequest, tmp_path: Path, server: str, code: str
+) -> None:
+    """Servers of Iceberg 1.10 answer 400 for the stale sequence number, newer ones 409."""
+    if server == "iceberg-rest":
+        rest: RestCatalog = request.getfixturevalue("rest_catalog")
+    else:
+        rest = RestCatalog(tmp_path, server=server)
+        rest.start()
+        request.addfinalizer(rest.stop)
+    with contextlib.closing(open_catalog("iceberg", rest.properties)) as catalog:
+        table = catalog.create(("db", unique_name("branches")), SCHEMA)
+        first = TableHarness(catalog, table)
+        assert isinstance(first.committer().commit(first.round(0)), TableCommitted)
+        branch = {"iceberg__tables__default_commit_branch": "other"}
+        other = TableHarness(catalog, table, "d")
+        commits = [other.round(offset) for offset in range(2)]
+        others = [partial(other.committer(settings=branch).commit, commit) for commit in commits]
+        racing = _Answering(catalog, others)
+        racing.codes = []
+        outcome = TableHarness(racing, table).committer().commit(first.round(1))
+        assert isinstance(outcome, TableCommitted), outcome
+        assert (outcome.files, racing.codes) == (1, [code] * 2)
 
 
 def test_a_refusal_of_an_unchanged_table_fails_it(harness: TableHarness) -> None:

@@ -71,11 +71,15 @@ class RestCatalog:
     Args:
         state_dir: of its database, and of the warehouse if there is no store.
         store: an S3 server with the warehouse.
+        server: jars of the server.
     """
 
-    def __init__(self, state_dir: Path, store: S3Server | None = None) -> None:
+    def __init__(
+        self, state_dir: Path, store: S3Server | None = None, server: str = "iceberg-rest"
+    ) -> None:
         self.state_dir = state_dir
         self.store = store
+        self.server = server
         self.warehouse = state_dir / "warehouse"
         self.warehouse.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
@@ -116,7 +120,7 @@ class RestCatalog:
         )
 
     def _class_path(self) -> str:
-        groups = ["iceberg-rest"] if self.store is None else ["iceberg-rest", *S3_JARS]
+        groups = [self.server] if self.store is None else [self.server, *S3_JARS]
         return os.pathsep.join(jars.class_path(group) for group in groups)
 
     def _store_arguments(self) -> list[str]:
