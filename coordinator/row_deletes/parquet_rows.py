@@ -203,6 +203,7 @@ def copy_rows(
     *,
     state: RowState = UNKNOWN,
     with_ids: WithIds = without_ids,
+    renumbered: Callable[[pa.Schema], pa.Schema] | None = None,
 ) -> CopiedRows | None:
     """Copy the rows that a filter keeps.
 
@@ -214,6 +215,7 @@ def copy_rows(
         check: called between batches.
         state: what the table knows about the rows.
         with_ids: adds the field ids to the schema of a file without any.
+        renumbered: changes field ids of the schema, and nothing else.
 
     Returns:
         The copy; None if no row is kept, and there is none.
@@ -226,6 +228,8 @@ def copy_rows(
     if state.lineage is not None:
         lineage = LineageColumns(file.schema_arrow, state.lineage, with_ids)
     schema = file.schema_arrow if lineage is None else lineage.schema
+    if renumbered is not None:
+        schema = renumbered(schema)
     stream: Any = None
     marks: VariantFooter | None = None
     writer: pq.ParquetWriter | None = None

@@ -28,7 +28,6 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
-    AssertCurrentSchemaId,
     AssertDefaultSpecId,
     TableRequirement,
 )
@@ -371,8 +370,5 @@ class CommitAttempts:
 
 
 def _unchanged(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
-    """Require that files written meanwhile fit the schema and the partition spec of a table."""
-    return (
-        AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
-        AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
-    )
+    """Require that files written meanwhile fit the partition spec of a table."""
+    return (AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),)

@@ -62,6 +62,7 @@ from coordinator.commit.iceberg.floor import (
     may_claim,
     table_state,
 )
+from coordinator.commit.iceberg.replaced_columns import with_current_columns
 from coordinator.commit.iceberg.snapshots import SnapshotContent, instant_text, instant_us
 from coordinator.commit.iceberg.table_expiry import ExpiredFileCleaner
 from coordinator.commit.iceberg.table_memory import LoadedTable, TableMemory
@@ -75,6 +76,7 @@ from coordinator.commit.rules.commit_rules import (
 from coordinator.commit.rules.file_selection import Selection, select
 from coordinator.commit.rules.lost_records import lost_records
 from coordinator.commit.rules.table_descriptions import TableDescriptions
+from coordinator.commit.rules.unnamed_files import delete_unnamed
 from coordinator.control_log_check import ControlLogCheck
 from coordinator.kernel.announcements import Identifier
 from coordinator.kernel.effects import (
@@ -266,6 +268,7 @@ class Committer:
         now_ms = self.clock.now_ms()
         selection = memory.without_held(table, state.head, selection, now_ms, load)
         _log_repeated(commit, selection)
+        selection = with_current_columns(table, selection, self.clock)
         memory.new_manifests.keep(selection)
         if not selection.steps:
             return TableCommitted(commit.table, commit.commit_id, None)
@@ -276,7 +279,10 @@ class Committer:
             now = merged(state_now.floor, memory.floor or {}), state_now.reset_offsets
             if now != (floor, state.reset_offsets):
                 raise FloorMoved("an earlier attempt landed, or the VTTS was reset, meanwhile")
-            memory.refuse_held(reloaded, state_now.head, selection.paths, self.clock.now_ms())
+            held = selection.announced_paths
+            memory.refuse_held(reloaded, state_now.head, held, self.clock.now_ms())
+            if reloaded.metadata.current_schema_id != table.metadata.current_schema_id:
+                raise FloorMoved("another client changed the schema meanwhile")
             return state_now
 
         config, clock = self._config, self.clock
@@ -312,6 +318,8 @@ class Committer:
             if attempts.is_uncertain:
                 memory.pending[snapshot_id] = ready.offsets
                 memory.held_files.own.since_ms = self.clock.now_ms()  # it may hold these files
+            else:
+                delete_files(ready.table.io, list(ready.selection.copies))
             raise
         memory.floor = dict(ready.offsets)
         memory.head_id = None if attempts.is_reloaded else snapshot_id
@@ -320,7 +328,9 @@ class Committer:
         memory.manifests = done.manifests
         memory.ahead.committed(done.table, is_old=attempts.is_ahead and attempts.is_reloaded)
         memory.pending.clear()
-        memory.held_files.committed(ready.selection.paths, snapshot_id, self.clock.now_ms())
+        selection = ready.selection
+        memory.held_files.committed(selection.announced_paths, snapshot_id, self.clock.now_ms())
+        delete_unnamed(done.table.io, selection.copies.values(), selection.paths)
         if _deletes_metadata(done.table):
             old = _superseded_metadata(ready.table.metadata, done.table.metadata)
             delete_files(done.table.io, old)

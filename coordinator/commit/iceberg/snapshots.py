@@ -26,6 +26,7 @@ from pyiceberg.table.snapshots import (
 )
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
+    AssertCurrentSchemaId,
     AssertRefSnapshotId,
     AssertTableUUID,
     RemoveSnapshotsUpdate,
@@ -179,6 +180,8 @@ def _requirements(
     refs = {keys.branch: None if present is None else present.snapshot_id, **state.required_refs}
     return (
         AssertTableUUID(uuid=metadata.table_uuid),
+        # the columns of the files were compared with this schema (``replaced_columns``)
+        AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
         *(
             AssertRefSnapshotId.model_validate({"ref": ref, "snapshot-id": expected})
             for ref, expected in refs.items()

@@ -13,7 +13,7 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from connect.config.local_paths import NormalizedLocation, normalized_location
@@ -46,12 +46,14 @@ class Selection:
         duplicates: files announced again, taken once.
         repeated: files left out because the table already holds them.
         unverified: files that may be gone: the store is asked for them before the commit.
+        copies: announced files by the path of the file that was written in their place.
     """
 
     steps: tuple[SequenceStep, ...]
     duplicates: int = 0
     repeated: int = 0
     unverified: tuple[str, ...] = ()
+    copies: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_row_level(self) -> bool:
@@ -67,6 +69,11 @@ class Selection:
     def paths(self) -> list[str]:
         """Paths of the files."""
         return [f.file_path for s in self.steps for f in (*s.data_files, *s.delete_files)]
+
+    @property
+    def announced_paths(self) -> list[str]:
+        """Paths of the files as they were announced."""
+        return [self.copies.get(path, path) for path in self.paths]
 
     @property
     def data_files(self) -> list[ContentFile]:
