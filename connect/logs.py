@@ -90,12 +90,6 @@ def set_level(name: str, level: int) -> None:
         level: a number of the standard library's levels.
     """
     logging.getLogger(None if name == ROOT else name).setLevel(level)
-    _set_levels[name] = level
-
-
-def set_levels() -> dict[str, int]:
-    """Return the levels that were set at run time, by logger, for processes that are started."""
-    return dict(_set_levels)
 
 
 def forward(process: str, line: bytes) -> None:
@@ -233,7 +227,6 @@ def _events(text: str) -> Iterator[dict[str, Any]]:
 
 _NOW: Final = structlog.processors.TimeStamper(fmt="iso", utc=True)
 _lines = _Lines(sys.stderr, "json")
-_set_levels: dict[str, int] = {}
 
 
 class _Bridge(logging.Handler):

@@ -32,11 +32,6 @@ from control_schemas.events import DataWritten
 from coordinator.commit.load_ahead import AheadTables
 from coordinator.commit.multi_table_commit import RoundCommitter
 from coordinator.commit.table_committers import CommitterSettings, open_committer
-from coordinator.commit_processes.commit_processes import (
-    CommitProcesses,
-    process_count,
-    report_unused,
-)
 from coordinator.control_log_check import STOPS, ControlLogCheck
 from coordinator.control_reader import ControlReader
 from coordinator.control_topic_watch import ControlTopicWatch
@@ -311,32 +306,13 @@ class _CoordinatorRun:
             has_history=has_history,
             describes_tables=context.describes_tables,
         )
-        processes = None
-        with contextlib.ExitStack() as opened:
-            committer, joint = open_committer(settings, context.clock, context.on_event, opened)
-            setup = context.commit_processes
-            if setup is not None and (count := process_count(config, setup)):
-                opened.close()  # it only showed that the catalog can be opened
-                committer = processes = CommitProcesses(
-                    settings,
-                    context.kafka,
-                    setup,
-                    count,
-                    context.on_event,
-                    unanswered_ms_max=self._owner.idle_ms_max,
-                )
-            else:  # the connector may have had some before its tables changed
-                report_unused(config.name)
-            closing.push(opened.pop_all())
+        committer, joint = open_committer(settings, context.clock, context.on_event, closing)
         threads = max(1, config.commit_threads)
         ahead = AheadTables(config.commit_interval_ms)
         round_committer = RoundCommitter(
             committer, joint, threads=threads, name=config.name, ahead=ahead
         )
         closing.callback(round_committer.close)
-        if processes is not None:
-            closing.callback(processes.stop)  # before the commits under way are waited for
-            processes.start(round_committer.fail)
         return round_committer
 
 

@@ -12,7 +12,6 @@ from connect.model.round_span import RoundSpan
 from connect.protocol.control_feed import ControlFeeds
 from connect.validation.secret_renewal import SecretRenewal
 from coordinator.commit.commit_retries import WaitingClock
-from coordinator.commit_processes.commit_process import CommitProcessSetup
 from coordinator.kernel.effects import RoundEnded
 
 CHECK_MS = 60_000
@@ -52,7 +51,6 @@ class CoordinatorContext:
         control: readers of the control topics, for all coordinators of the process.
         on_spans: receives the spans of each round; None while the node exports no traces.
         describes_tables: report ``table_described``, for lineage events of the node.
-        commit_processes: how processes that commit the tables are started; None starts none.
     """
 
     kafka: Mapping[str, str]
@@ -68,4 +66,3 @@ class CoordinatorContext:
     control: ControlFeeds = field(default_factory=coordinator_feeds)
     on_spans: Callable[[Sequence[RoundSpan]], None] | None = None
     describes_tables: bool = False
-    commit_processes: CommitProcessSetup | None = None

@@ -26,7 +26,6 @@ from connect.validation.providers import Providers
 from connect.validation.secret_renewal import SecretRenewal
 from control_schemas.events import TableReference
 from coordinator.commit.commit_retries import WaitingClock
-from coordinator.commit_processes.commit_process import CommitProcessSetup
 from coordinator.coordinator import ConnectorCoordinator
 from coordinator.coordinator_context import CoordinatorContext, coordinator_feeds
 from coordinator.kernel.effects import RoundEnded, TableDecision
@@ -67,20 +66,13 @@ class CoordinatorHost:
         node: the node's configuration.
         providers: resolves placeholders.
         clock: time and identities.
-        commit_processes: how processes that commit tables are started; None starts none.
     """
 
     def __init__(
-        self,
-        child: Child,
-        node: NodeConfig,
-        providers: Providers,
-        clock: WaitingClock,
-        commit_processes: CommitProcessSetup | None = None,
+        self, child: Child, node: NodeConfig, providers: Providers, clock: WaitingClock
     ) -> None:
         self._child = child
         self._node = node
-        self._commit_processes = commit_processes
         self._providers = providers
         self._clock = clock
         self._admins = SharedAdmins()
@@ -137,7 +129,6 @@ class CoordinatorHost:
             on_spans=self._child.spans if self._node.values["icefloe.otel.enabled"] else None,
             ends=end_offsets(command["ends"]) if "ends" in command else None,
             describes_tables=self._node.values["icefloe.lineage.enabled"] and parsed.has_lineage,
-            commit_processes=self._commit_processes,
         )
         layout = Layout.from_json(command["layout"])
         unit.progress = coordinator = ConnectorCoordinator(parsed, layout, context)

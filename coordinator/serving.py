@@ -8,7 +8,6 @@ from connect.clock import SystemClock
 from connect.metrics import process_metrics
 from connect.processes.child_main import begin
 from connect.processes.ipc import Channel
-from coordinator.commit_processes.commit_process import CommitProcessSetup
 from coordinator.host import CoordinatorHost
 
 log = structlog.get_logger("coordinator")
@@ -26,8 +25,7 @@ def serve(channel: Channel | None) -> int:
     serving = begin("coordinator", channel)
     if serving is None:
         return 0
-    setup = CommitProcessSetup.of(serving.node, serving.process)
-    host = CoordinatorHost(serving.child, serving.node, serving.providers, SystemClock(), setup)
+    host = CoordinatorHost(serving.child, serving.node, serving.providers, SystemClock())
     process_metrics.start_reporting(serving.child.channel)
     serving.child.ready()
     log.info("coordinator process is ready")

@@ -341,14 +341,6 @@ CATALOGUE: tuple[Metric, ...] = (
         _CONNECTOR,
         "Duration of commits of tables.",
     ),
-    Metric(
-        "commit_processes_running",
-        "gauge",
-        "processes",
-        _CONNECTOR,
-        "Processes that commit the connector's tables (`icefloe.coordinator.commit.processes`); 0 "
-        "while its coordinator starts again. Absent if the connector uses no such processes.",
-    ),
     Metric("records_committed", "counter", "records", _TABLE, "Records committed."),
     Metric("files_committed", "counter", "files", _TABLE, "Files committed."),
     Metric(

@@ -66,10 +66,6 @@ class Value:
         """Set the value; for counters with a total that another component keeps."""
         self._registry.put(self._key, value)
 
-    def drop(self) -> None:
-        """Report no value: what is measured is not used."""
-        self._registry.drop(self._key)
-
 
 class DurationHistogram:
     """One histogram of durations with its labels."""
@@ -143,13 +139,6 @@ class Registry:
             series.add(kept)
         return kept
 
-    def own_key(self, key: Key) -> Key:
-        """Return the key under which this registry counts a sample of another process."""
-        name, values = key
-        metric = _BY_NAME[name]
-        own = dict(zip(metric.labels, values, strict=False))  # a bucket's bound comes after them
-        return name, (*self._key(metric.kind, name, own)[1], *values[len(metric.labels) :])
-
     def add(self, key: Key, amount: float) -> None:
         """Add to a value."""
         self.add_all({key: amount})
@@ -167,13 +156,6 @@ class Registry:
             if self._values.get(key) != value:
                 self._values[key] = value
                 self._version += 1
-
-    def drop(self, key: Key) -> None:
-        """Report no value."""
-        with self._lock:
-            if self._values.pop(key, None) is not None:
-                self._version += 1
-            self._series.get(key[0], set()).discard(key[1])
 
     def forget(self, **labels: object) -> None:
         """Drop every value that has all these labels, e.g. of a connector that is gone."""
@@ -264,41 +246,6 @@ def start_reporting(channel: Channel, registry: Registry = PROCESS) -> threading
     thread = threading.Thread(target=run, name="metrics", daemon=True)
     thread.start()
     return thread
-
-
-class CountsOfHelper:
-    """Adds the counters and histograms of a process that this one has started to its own.
-
-    The other process sends absolute values, from zero. Its gauges are left out: they would replace
-    those of this process.
-
-    Args:
-        registry: of this process.
-    """
-
-    def __init__(self, registry: Registry = PROCESS) -> None:
-        self._registry = registry
-        self._received: dict[Key, float] = {}
-
-    def received(self, samples: Iterable[Any]) -> None:
-        """Take the values that the process sent; undeclared metrics are left out.
-
-        Raises:
-            TypeError, ValueError: they have not the form of samples.
-        """
-        added: dict[Key, float] = {}
-        for name, labels, number in samples:
-            metric = _BY_NAME.get(name)
-            if metric is None or metric.kind == "gauge" or set(labels) != set(metric.sample_labels):
-                continue
-            key = (metric.name, tuple(str(labels[label]) for label in metric.sample_labels))
-            increase = float(number) - self._received.get(key, 0.0)
-            if increase > 0:
-                self._received[key] = float(number)
-                own = self._registry.own_key(key)  # several may be counted under ``other``
-                added[own] = added.get(own, 0.0) + increase
-        if added:
-            self._registry.add_all(added)
 
 
 class Exposition(Collector):

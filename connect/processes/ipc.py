@@ -48,19 +48,6 @@ Child to node (``event``):
                    files, records}]}                  all tables not committed, after each change
     ``retention``  {connector, message|null}          an alarm about the control topic's retention
     ``answer``     {connector, request, ...}          to the command with that ``request``
-
-A coordinator process uses the same form with the processes that commit tables for it
-(``coordinator.commit_processes``), after ``configure``. Messages with ``payload_bytes`` are
-followed by so many bytes:
-    ``open``       {payload_bytes}                    once; connector and secrets
-    ``commit``     {number, levels, payload_bytes}    one table's share of a round; log levels
-    ``finish``     {}                                 nothing is under way: close and end
-
-    ``opened``     {}                                 its catalog is open
-    ``not_opened`` {code, message}                    it ends
-    ``outcome``    {number, kind, ...}                of the ``commit`` with that number
-    ``report``     {kind, where}                      as the coordinator reports it to the node
-    ``metrics``    as above
 """
 
 from __future__ import annotations
@@ -100,39 +87,15 @@ class Channel:
         """Return the child's end, from its descriptor number."""
         return cls(socket.socket(fileno=descriptor))
 
-    def send(self, message: Mapping[str, Any], payload: bytes = b"") -> bool:
-        """Send one message; False when the other side is gone.
-
-        Args:
-            message: what is sent; with a payload it gets the field ``payload_bytes``.
-            payload: follows the message; the other side takes it with ``payload_of``.
-        """
-        if payload:
-            message = {**message, "payload_bytes": len(payload)}
+    def send(self, message: Mapping[str, Any]) -> bool:
+        """Send one message; False when the other side is gone."""
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         try:
             with self._lock:
                 self._socket.sendall(line)
-                if payload:
-                    self._socket.sendall(payload)
         except OSError:
             return False
         return True
-
-    def payload_of(self, message: Mapping[str, Any]) -> bytes:
-        """Return the payload of the message that ``receive`` yielded last; called once for each.
-
-        Raises:
-            EOFError: the other side is gone.
-        """
-        size_bytes = int(message["payload_bytes"])
-        try:
-            payload = self._reader.read(size_bytes)
-        except (OSError, ValueError):
-            payload = b""
-        if len(payload) != size_bytes:
-            raise EOFError(f"{size_bytes} bytes expected, {len(payload)} received")
-        return payload
 
     def first(self) -> dict[str, Any]:
         """Return the first message; ``receive`` yields it again. Empty at the end of stream."""

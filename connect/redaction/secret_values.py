@@ -59,16 +59,6 @@ class SecretValues:
                     self._displayed[form] = instead
                     self._ordered = None
 
-    def replacements(self) -> dict[str, str]:
-        """Return every masked text and its replacement, for another process of this node."""
-        with self._lock:
-            return dict(self._displayed)
-
-    def add_all(self, replacements: Mapping[str, str]) -> None:
-        """Mask the texts that another process masks."""
-        for text, instead in replacements.items():
-            self.add(text, instead, with_short=True)
-
     def mask(self, text: str) -> str:
         """Return the text with the values replaced."""
         lower = text.lower()

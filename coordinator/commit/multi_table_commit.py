@@ -86,16 +86,10 @@ class RoundCommitter:
         """What ended since the last call.
 
         Raises:
-            Exception: what no outcome stands for: of ``fail``, or a bug.
+            Exception: what no outcome stands for: a bug.
         """
         while not self._ended.empty():
             yield from self._ended.get().result()
-
-    def fail(self, error: Exception) -> None:
-        """Let the next call of ``outcomes`` raise an error that is of no commit; any thread."""
-        future: Future[list[CommitOutcome]] = Future()
-        future.set_exception(error)
-        self._ended.put(future)
 
     def close(self) -> None:
         """End when no commit that was started can still be applied.

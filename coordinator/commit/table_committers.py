@@ -1,15 +1,14 @@
-"""Opens the committer of a connector's tables, in the coordinator's process or in another one."""
+"""Opens the committer of a connector's tables."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from connect.config.connector import ConnectorConfig
 from connect.gateways.catalog.catalog import open_catalog
-from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.metrics import process_metrics
 from coordinator.commit.commit_retries import WaitingClock
 from coordinator.commit.iceberg.committer import Committer
@@ -41,10 +40,6 @@ class CommitterSettings:
     control_topic_id: str | None = None
     has_history: bool = True
     describes_tables: bool = False
-
-    def with_admin(self, admin: KafkaAdmin | None) -> CommitterSettings:
-        """Return the settings with another client of the control topic's cluster."""
-        return replace(self, control=replace(self.control, admin=admin))
 
 
 def open_committer(

@@ -4,8 +4,7 @@ Run: ``python -m tests.bench.commit [--snapshots 500] [--files 100] [--tables 50
 with ``--latency-ms 150`` for a round of many tables against a catalog that answers so late, each
 table alone and all in one request. That catalog is in memory, in a process of its own.
 ``--histories 10 10000``, with ``--rest`` or on SQLite, compares tables with a made-up history.
-``--processes 0 1 2 4``, with ``--rest`` or ``--light``, compares numbers of commit processes of one
-connector. ``--light`` is a catalog in a process of its own that takes little CPU.
+``--light`` measures commits a second, with a catalog in a process of its own that takes little CPU.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import psutil
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
@@ -36,16 +34,12 @@ from connect.processes.child_process import ChildProcess, free_port
 from control_schemas.events import ContentFile
 from coordinator.commit.iceberg.committer import Committer
 from coordinator.commit.multi_table_commit import JointCommitter, RoundCommitter
-from coordinator.commit.rules.commit_rules import TableCommitter
 from coordinator.commit.table_committers import CommitterSettings, open_committer
-from coordinator.commit_processes.commit_process import CommitProcessSetup
-from coordinator.commit_processes.commit_processes import CommitProcesses
 from coordinator.control_log_check import ControlLogCheck
 from coordinator.kernel.effects import TableCommit, TableCommitted
 from tests.support.stack import RestCatalog, answers
 from tests.support.table_histories import with_history
 from tests.support.tables import (
-    NODE_PROPERTIES,
     announced,
     connector,
     made_up_file,
@@ -229,70 +223,37 @@ def _catalog_process(
     return server, {"type": "rest", "uri": uri}
 
 
-def several_processes(
-    properties: dict[str, str], tables: int, files: int, counts: list[int], catalog: list[int]
-) -> None:
-    """Measure rounds of one connector that are committed by this process or by several others.
+def commits_per_second(properties: dict[str, str], tables: int, files: int) -> None:
+    """Measure rounds of one connector with many tables.
 
     Args:
         properties: of the catalog.
         tables: of the connector.
         files: for each table and round.
-        counts: of commit processes.
-        catalog: its process, if it has one of its own.
     """
     gateway = open_catalog("iceberg", properties)
-    names = [f"bench.spread_{n}" for n in range(tables)]
+    names = [f"bench.light_{n}" for n in range(tables)]
     made = [gateway.create(tuple(name.split(".")), SCHEMA) for name in names]
     config = connector("c", names)
     config = replace(config, catalog_properties=properties)
     settings = CommitterSettings(config, ControlLogCheck(None, config.control_topic))
     offsets = itertools.count()
-    for count in counts:
-        with contextlib.ExitStack() as closing:
-            committer, pids = _opened(settings, count, closing)
-            rounds = RoundCommitter(committer, None, threads=16, name="bench")
-            for _ in range(2):  # clients are opened, tables are read with their history
-                _commit_ms(rounds, [_round(t, next(offsets), files) for t in made])
-            commits = [[_round(t, next(offsets), files) for t in made] for _ in range(ROUNDS)]
-            before_s, catalog_s = _cpu_s(pids), _cpu_s(catalog)
-            spent = [_commit_ms(rounds, each) for each in commits]
-            others_ms = (_cpu_s(pids) - before_s) * 1000
-            catalog_ms = (_cpu_s(catalog) - catalog_s) * 1000
-            number, wall_s = tables * ROUNDS, sum(wall for wall, _ in spent) / 1000
-            own_ms = sum(cpu for _, cpu in spent)
-            print(
-                f"{tables} tables, {files} files each, {count} commit processes: "
-                f"{number / wall_s:.0f} commits a second; CPU of a commit: coordinator "
-                f"{own_ms / number:.2f} ms, commit processes {others_ms / number:.2f} ms, catalog "
-                f"{catalog_ms / number:.2f} ms; of {os.cpu_count()} cores, coordinator "
-                f"{own_ms / wall_s / 1000:.2f}, commit processes {others_ms / wall_s / 1000:.2f}, "
-                f"catalog {catalog_ms / wall_s / 1000:.2f}"
-            )
-            rounds.close()
+    with contextlib.ExitStack() as closing:
+        committer, _ = open_committer(settings, SystemClock(), lambda *_: None, closing)
+        rounds = RoundCommitter(committer, None, threads=16, name="bench")
+        for _ in range(2):  # clients are opened, tables are read with their history
+            _commit_ms(rounds, [_round(t, next(offsets), files) for t in made])
+        commits = [[_round(t, next(offsets), files) for t in made] for _ in range(ROUNDS)]
+        spent = [_commit_ms(rounds, each) for each in commits]
+        number, wall_s = tables * ROUNDS, sum(wall for wall, _ in spent) / 1000
+        own_ms = sum(cpu for _, cpu in spent)
+        print(
+            f"{tables} tables, {files} files each: {number / wall_s:.0f} commits a second; CPU of "
+            f"a commit: {own_ms / number:.2f} ms; {own_ms / wall_s / 1000:.2f} of "
+            f"{os.cpu_count()} cores"
+        )
+        rounds.close()
     gateway.close()
-
-
-def _opened(
-    settings: CommitterSettings, count: int, closing: contextlib.ExitStack
-) -> tuple[TableCommitter, list[int]]:
-    if not count:
-        return open_committer(settings, SystemClock(), lambda *_: None, closing)[0], []
-    committer = CommitProcesses(
-        settings,
-        None,
-        CommitProcessSetup(count, NODE_PROPERTIES),
-        count,
-        lambda *_: None,
-        unanswered_ms_max=120_000,
-    )
-    committer.start()
-    return committer, committer.pids
-
-
-def _cpu_s(pids: list[int]) -> float:
-    spent = [psutil.Process(pid).cpu_times() for pid in pids]
-    return sum(each.user + each.system for each in spent)
 
 
 def _commit_ms(round_committer: RoundCommitter, commits: list[TableCommit]) -> tuple[float, float]:
@@ -316,7 +277,6 @@ def main() -> None:
     parser.add_argument("--rest", action="store_true")
     parser.add_argument("--light", action="store_true")
     parser.add_argument("--histories", type=int, nargs="*", default=[])
-    parser.add_argument("--processes", type=int, nargs="*", default=[])
     parser.add_argument("--latency-ms", type=int)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -325,7 +285,7 @@ def main() -> None:
             return
         if given.light:
             light, properties = _catalog_process("light_catalog", folder)
-            several_processes(properties, given.tables, given.files, given.processes, [light.pid])
+            commits_per_second(properties, given.tables, given.files)
             light.stop(timeout_ms=5_000)
             return
         server = RestCatalog(Path(folder)) if given.rest else None
@@ -341,9 +301,7 @@ def main() -> None:
         plain = open_catalog("iceberg", properties)
         for snapshots in given.histories:
             long_history(plain, snapshots, given.files)
-        if given.processes:
-            several_processes(properties, given.tables, given.files, given.processes, [])
-        if given.histories or given.processes:
+        if given.histories:
             plain.close()
             if server:
                 server.stop()

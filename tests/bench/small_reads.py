@@ -14,7 +14,6 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from connect.embedded.broker import Broker
@@ -81,14 +80,6 @@ class SmallReads:
         self.reader = SourceReader(source, "small", commit_interval_ms=1_000, is_bounded=True)
         self._next = first
 
-    def plan(self) -> float:
-        """Plan the next read; return the seconds that it takes."""
-        begun = time.perf_counter()
-        rows = self.reader.plan(RECORDS * len(PARTITIONS))
-        if rows is not None:
-            self.runner.plan(rows, None)
-        return time.perf_counter() - begun
-
     def read(self) -> float:
         """Read and write the next records; return the seconds that it takes."""
         starts = dict.fromkeys(PARTITIONS, self._next)
@@ -109,48 +100,42 @@ class SmallReads:
 
 
 def main(reads: int, pause_s: float) -> None:
-    """Print the figures of ``reads`` reads after a warm-up: not planned, planned, in the driver."""
+    """Print the figures of ``reads`` reads after a warm-up: by a Spark job, in the driver."""
     folder = Path(tempfile.mkdtemp(prefix="bench-reads-"))
     with Broker(folder / "broker") as broker:
         kafka = {"bootstrap.servers": broker.bootstrap_servers}
         admin = KafkaAdmin(kafka)
         admin.ensure_topic("pay", len(PARTITIONS), replication_factor=1)
-        records = (2 * WARM_UP + 3 * (reads + PROFILED)) * RECORDS * len(PARTITIONS)
+        records = 2 * (WARM_UP + reads + PROFILED) * RECORDS * len(PARTITIONS)
         produce(kafka, "pay", ranges(records, [0] * len(PARTITIONS)))
         session = open_session({}, folder=folder)
-        small = SmallReads(session, kafka, folder)
-        for _ in range(WARM_UP):
-            small.read()
-        for plan in (lambda: 0.0, small.plan):
-            print(measured(small, reads, pause_s, plan), flush=True)
-        small = SmallReads(session, kafka, folder, in_driver=True, first=small.next)
-        for _ in range(WARM_UP):
-            small.read()
-        print(measured(small, reads, pause_s, lambda: 0.0), flush=True)
+        first = 0
+        for in_driver in (False, True):
+            small = SmallReads(session, kafka, folder, in_driver=in_driver, first=first)
+            for _ in range(WARM_UP):
+                small.read()
+            print(measured(small, reads, pause_s), flush=True)
+            first = small.next
         session.close()
         admin.close()
     shutil.rmtree(folder)
 
 
-def measured(small: SmallReads, reads: int, pause_s: float, plan: Callable[[], float]) -> str:
-    """Return the figures of some reads, each after a call of ``plan``."""
-    before, plans, seconds = cpu(), [], []
+def measured(small: SmallReads, reads: int, pause_s: float) -> str:
+    """Return the figures of some reads."""
+    before, seconds = cpu(), []
     for _ in range(reads):
-        time.sleep(pause_s)
-        plans.append(plan())
         time.sleep(pause_s)
         seconds.append(small.read())
     used = {name: (value - before[name]) / reads for name, value in cpu().items()}
     profile = cProfile.Profile()
     for _ in range(PROFILED):
-        plan()
         profile.runcall(small.read)
     found = pstats.Stats(profile).stats  # type: ignore[attr-defined] # not in typeshed
     calls = sum(n[1] for (_, _, name), n in found.items() if name == "send_command") / 2
     return (
         f"{len(PARTITIONS) * RECORDS} records: p50 {statistics.median(seconds) * 1e3:.0f} ms, "
         f"p95 {sorted(seconds)[int(reads * 0.95)] * 1e3:.0f} ms, "
-        f"planned before in {statistics.median(plans) * 1e3:.0f} ms, "
         f"CPU ms {', '.join(f'{k} {v * 1e3:.0f}' for k, v in used.items())}, "
         f"calls into the JVM {calls / PROFILED:.0f}, load {os.getloadavg()[0]:.1f}"
     )

@@ -42,7 +42,6 @@ PARTIAL = 'icefloe_rounds_partial_total{connector="a"}'
 ROUNDS = 'icefloe_rounds_total{connector="a"}'
 RETENTION = 'icefloe_control_retention_left_seconds{connector="a"}'
 LAG = 'icefloe_lag_records{connector="a",task="0"}'
-COMMIT_PROCESSES = 'icefloe_commit_processes_running{connector="a"}'
 COMMIT = 'icefloe_commit_duration_seconds_bucket{connector="a"'
 WORK = 'icefloe_maintenance_work_total{connector="a",table="t",work="small-files",outcome="%s"}'
 REQUEST = 'icefloe_catalog_request_duration_seconds_bucket{process="worker",operation="load"'
@@ -158,21 +157,9 @@ CASES = [
     ),
     Case(
         "IcefloeCoordinatorRestarts",
-        {'icefloe_coordinator_restarts_total{connector="a",code="commit_process_lost"}': "0+1x20"},
-        {'icefloe_coordinator_restarts_total{connector="a",code="commit_process_lost"}': "0 1x20"},
+        {'icefloe_coordinator_restarts_total{connector="a",code="unavailable"}': "0+1x20"},
+        {'icefloe_coordinator_restarts_total{connector="a",code="unavailable"}': "0 1x20"},
         18,
-    ),
-    Case(
-        "IcefloeCommitProcessesDown",
-        {COMMIT_PROCESSES: "4x2 0x40", ROUNDS: "7x60", RUNNING: "1x60"},
-        {COMMIT_PROCESSES: "4x60", ROUNDS: "7x60", RUNNING: "1x60"},
-        40,
-    ),
-    Case(  # its tables are committed by the coordinator process now
-        "IcefloeCommitProcessesDown",
-        {COMMIT_PROCESSES: "0x60", ROUNDS: "7x60", RUNNING: "1x60"},
-        {COMMIT_PROCESSES: "0x60", ROUNDS: "0+1x60", RUNNING: "1x60"},
-        40,
     ),
     Case(
         "IcefloeRecordsLost",

@@ -40,9 +40,7 @@ def small(
 ) -> Iterator[SmallReads]:
     """A task that has read twice, so its table and the size of its records are known."""
     topic = topics.create("few", partitions=2)
-    small = SmallReads(
-        spark_session, kafka_properties, topic, sql_catalog_properties, in_driver=True
-    )
+    small = SmallReads(spark_session, kafka_properties, topic, sql_catalog_properties)
     small.read(3)
     small.read(3)
     yield small
@@ -75,12 +73,6 @@ def test_few_records_need_one_call_and_no_job(small: SmallReads, spark_session: 
     assert calls_into_jvm(lambda: small.read(3, more=5)) == CALLS_OF_READ
     assert isinstance(small.last_rows, FewRecords)
     assert jobs(spark_session) == before
-
-
-def test_nothing_is_planned_for_few_records(small: SmallReads) -> None:
-    """Spark plans the next read only if it will probably have more records."""
-    assert small.reader.plan(3) is None
-    assert small.reader.plan(FEW_RECORDS + 1) is not None
 
 
 def test_records_equal_those_of_a_spark_job(

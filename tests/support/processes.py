@@ -18,14 +18,6 @@ def arguments(process: psutil.Process) -> list[str]:
     return command
 
 
-def parent_of(process: psutil.Process) -> psutil.Process | None:
-    """The parent of a process; none when it has just ended."""
-    try:
-        return process.parent()
-    except psutil.NoSuchProcess:
-        return None
-
-
 def kill_tree(root: psutil.Process, wait_s: float) -> None:
     """SIGKILL for a process and its descendants, the parent first; wait for their end.
 

@@ -1,4 +1,4 @@
-"""Small reads of one task with one table, as a short commit interval makes them."""
+"""Reads of few records of one task with one table, as a short commit interval makes them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import cProfile
 import pstats
 from collections.abc import Callable
 from typing import Any
-
-from pyspark.sql import DataFrame
 
 from connect.model.layout import TopicPartition
 from connect.validation.parse import parse
@@ -30,7 +28,6 @@ class SmallReads:
         kafka: the broker.
         topic: with two partitions.
         catalog: of the table.
-        in_driver: whether reads of few records do without a Spark job.
     """
 
     def __init__(
@@ -39,15 +36,13 @@ class SmallReads:
         kafka: dict[str, str],
         topic: str,
         catalog: dict[str, str],
-        *,
-        in_driver: bool = False,
     ) -> None:
         config = parse(
             {
                 "name": topic,
                 "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
                 "topics": topic,
-                "iceberg.tables": "db.planned",
+                "iceberg.tables": "db.few",
                 "iceberg.tables.auto-create-enabled": "true",
                 "iceberg.tables.evolve-schema-enabled": "true",
                 "value.converter": "org.apache.kafka.connect.json.JsonConverter",
@@ -62,18 +57,11 @@ class SmallReads:
         assignment = TaskAssignment(0, 1, self.partitions)
         self.runner: PipelineRunner = make_runner(config, assignment, lambda: session)
         options = source_options(kafka, {}, task=topic, has_headers=False)
-        source = SourceBlocks(session, options, self.runner.columns, in_driver=in_driver)
+        source = SourceBlocks(session, options, self.runner.columns, in_driver=True)
         self.reader = SourceReader(source, topic, commit_interval_ms=1_000)
         self.valid_through_ms: int | None = None
         self._starts = dict.fromkeys(self.partitions, 0)
         self._rows: list[BatchRows] = []
-
-    def plan(self) -> DataFrame:
-        """Plan the next read and its work."""
-        rows = self.reader.plan(3)
-        assert rows is not None
-        self.runner.plan(rows, self.valid_through_ms)
-        return rows
 
     def read(self, count: int, value: bytes = b"", *, more: int = 0) -> WrittenBatch:
         """Produce records to the first partition, ``more`` to the other; read and write them."""

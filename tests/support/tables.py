@@ -34,13 +34,6 @@ from control_schemas.events import (
 )
 from coordinator.kernel.effects import Envelope, TableCommit
 
-NODE_PROPERTIES = {
-    "bootstrap.servers": "127.0.0.1:1",
-    "group.id": "icefloe",
-    "config.storage.topic": "configs",
-    "status.storage.topic": "statuses",
-}
-"""The least that a node needs, for processes that are started without one."""
 _paths = itertools.count(1)
 
 

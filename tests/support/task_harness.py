@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
 from confluent_kafka import Producer
-from pyspark.sql import DataFrame
 
 from connect.clock import Clock, SystemClock
 from connect.errors import RecordError, RetriableError
@@ -73,8 +72,7 @@ class FakeBatchRunner:
     takes_few_records: bool = False
     batches: list[OffsetRanges] = field(default_factory=list)
     valid_through_ms: list[int | None] = field(default_factory=list)
-    planned: list[tuple[DataFrame, int | None]] = field(default_factory=list)
-    rows: list[BatchRows] = field(default_factory=list)
+    refreshes: int = 0
     before: Callable[[BatchRows], object] = id
 
     def run(
@@ -89,7 +87,6 @@ class FakeBatchRunner:
         del is_small
         self.before(rows)
         self.valid_through_ms.append(valid_through_ms)
-        self.rows.append(rows)
         if self.error is not None:
             error, self.error = self.error, None
             raise error
@@ -126,12 +123,9 @@ class FakeBatchRunner:
         """Return a message with only the offset of the record as its value."""
         return ProducerMessage("dead", None, str(dead_letter.record.offset).encode())
 
-    def plan(self, rows: DataFrame, valid_through_ms: int | None) -> None:
-        """Keep the rows of the next batch."""
-        self.planned.append((rows, valid_through_ms))
-
     def refresh(self) -> None:
-        """There are no tables."""
+        """Count the calls: there are no tables."""
+        self.refreshes += 1
 
     def close(self) -> None:
         """There are no connections."""

@@ -62,25 +62,6 @@ class RangeOfPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenBlocks:
-    """The blocks of one Spark task whose ranges are not set.
-
-    Attributes:
-        rows: the blocks.
-        poll_records: upper bound of the records that the consumer returns at once.
-    """
-
-    rows: DataFrame
-    poll_records: int
-    _reader: Any
-    _ranges: Any
-
-    def set(self, ranges: Sequence[RangeOfPartition]) -> None:
-        """Set what is read, before the first job on the rows starts."""
-        self._reader.setRanges(self._ranges, _line(ranges))
-
-
-@dataclass(frozen=True, slots=True)
 class ReadBlocks:
     """Few records that were read.
 
@@ -155,17 +136,6 @@ class RecordBlocks:
             return None
         line, _, blocks = text.partition("\n")
         return ReadBlocks(base64.b64decode(blocks), _ends(line))
-
-    def open(self, *, poll_records: int) -> OpenBlocks:
-        """Return the blocks of one Spark task, whose ranges are set after Spark has planned it.
-
-        Args:
-            poll_records: upper bound of the records that a consumer returns at once.
-        """
-        reader = self._reader(_BY_SPARK, poll_records)
-        ranges = reader.emptyRanges()
-        rows = DataFrame(reader.rowsOf(ranges), self._session.of_blocks)
-        return OpenBlocks(rows, poll_records, reader, ranges)
 
     def _reader(self, java_class: str, poll_records: int) -> Any:
         """Return the object of a Java class that reads with polls of this size."""

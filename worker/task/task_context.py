@@ -7,8 +7,6 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from pyspark.sql import DataFrame
-
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.errors import RetriableError
@@ -83,20 +81,6 @@ class BatchRunner(Protocol):
             RecordError: a record cannot be processed and no tolerance is configured.
             CommitRefused: a table is missing or may not be written.
             RetriableError: Spark, the object store or the catalog failed.
-        """
-        ...
-
-    def plan(self, rows: DataFrame, valid_through_ms: int | None) -> None:
-        """Let Spark plan the work of a micro-batch before its offsets are known.
-
-        The plan is used by ``run`` with the same rows, tables and VTTS, and dropped otherwise.
-
-        Args:
-            rows: of the next batch, see ``SourceReader.plan``.
-            valid_through_ms: as in ``run``.
-
-        Raises:
-            CommitRefused, ConfigError, RetriableError: as ``refresh``.
         """
         ...
 

@@ -400,19 +400,17 @@ NODE_KEYS: tuple[Key, ...] = (
     ),
     Key(
         "icefloe.coordinator.commit.processes",
-        "INT",
-        "Processes for each connector with several tables that commit these tables for its "
-        "coordinator. 0 commits in the coordinator process. With "
-        "iceberg.catalog.multi-table-commit the coordinator process commits.",
-        "0",
+        "STRING",
+        "Removed: it was the number of processes that commit the tables of one connector.",
+        None,
         "LOW",
         _OWN,
-        check=between(0, 64),
+        java_only="it was removed: the coordinator process commits all tables of its connectors",
     ),
     Key(
         "icefloe.child.silence.max.ms",
         "LONG",
-        "Time without heartbeats after which a worker, coordinator or commit process is killed and "
+        "Time without heartbeats after which a worker or coordinator process is killed and "
         "restarted. The heartbeat interval is 5 s.",
         "120000",
         "LOW",

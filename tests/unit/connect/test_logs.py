@@ -116,12 +116,3 @@ def test_exceptions_of_libraries_keep_their_cause(lines: io.StringIO) -> None:
     except ValueError:
         logging.getLogger("foreign").exception("failed")
     assert "ValueError" in json.loads(lines.getvalue())["event"]
-
-
-def test_levels_that_were_set_at_run_time_are_known(lines: io.StringIO) -> None:
-    """For processes that this one starts later."""
-    before = logs.set_levels()
-    logs.set_level("of-this-test", logging.ERROR)
-    logs.logger("of-this-test").warning("not written")
-    assert not lines.getvalue()
-    assert logs.set_levels() == {**before, "of-this-test": logging.ERROR}

@@ -39,32 +39,6 @@ public final class RecordBlocks {
         for (int i = 0; i < lines.length; i++) {
             tasks.add(OffsetRange.parse(lines[i]));
         }
-        return rows(tasks);
-    }
-
-    /** Return the ranges of one Spark task, to be set later. */
-    public ArrayList emptyRanges() {
-        return new ArrayList();
-    }
-
-    /**
-     * Return the blocks of one Spark task as a Dataset, so that Spark can plan before the ranges are set.
-     *
-     * Spark takes the ranges when the first job on the Dataset starts.
-     */
-    public Object rowsOf(ArrayList ranges) {
-        ArrayList tasks = new ArrayList();
-        tasks.add(ranges);
-        return rows(tasks);
-    }
-
-    /** Set the ranges of a Spark task; the text is a line of a plan. */
-    public void setRanges(ArrayList ranges, String line) {
-        ranges.clear();
-        ranges.addAll(OffsetRange.parse(line));
-    }
-
-    private Object rows(ArrayList tasks) {
         JavaSparkContext context = new JavaSparkContext(spark.sparkContext());
         return spark.internalCreateDataFrame(
             context.parallelize(tasks, tasks.size()).mapPartitions(reader).rdd(), Block.SCHEMA, false

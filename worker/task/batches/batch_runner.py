@@ -20,8 +20,6 @@ from typing import Final
 
 import pyarrow as pa
 import structlog
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from connect import failpoints
@@ -53,7 +51,6 @@ from worker.batch.pipeline_spec import PipelineSpec, RecordPlace
 from worker.pipeline.pipeline import run
 from worker.spark.large_functions import deleted_with
 from worker.spark.session import Session
-from worker.spark.source_options import map_spark_error
 from worker.sql.query_opening import open_query_catalog, opened_query
 from worker.sql.sql_batches import SparkQuery, sql_plan
 from worker.sql.sql_expressions import spark_failures
@@ -79,23 +76,6 @@ _RESENT: Final = "Spark repeated a part of a batch whose rows were on their way,
 log = structlog.get_logger("worker.task")
 
 
-@dataclass(frozen=True, slots=True)
-class _PlannedBatch:
-    """The work of a batch that has not begun.
-
-    Attributes:
-        rows: of the batch.
-        spec: what the tables were.
-        valid_through_ms: the VTTS.
-        work: returns the descriptors.
-    """
-
-    rows: DataFrame
-    spec: PipelineSpec
-    valid_through_ms: int | None
-    work: DataFrame
-
-
 @dataclass(slots=True)
 class PipelineRunner:
     """The batch runner of one task; see ``worker.task.task_context.BatchRunner``.
@@ -117,7 +97,6 @@ class PipelineRunner:
     query: SparkQuery | None = None
     distribution: RowDistribution | None = None
     sources: tuple[TopicPartition, ...] = ()
-    _planned: _PlannedBatch | None = field(default=None, init=False, repr=False)
     _merged_batches: int = field(default=0, init=False)
 
     @property
@@ -196,24 +175,6 @@ class PipelineRunner:
             changing = (*result.schema_requests, *result.table_requests)
         raise _keeps_changing(self.config.name, changing)
 
-    def plan(self, rows: DataFrame, valid_through_ms: int | None) -> None:
-        """Plan the work of a micro-batch before its offsets are known; as ``BatchRunner.plan``.
-
-        Raises:
-            CommitRefused, ConfigError, RetriableError: as ``refresh``.
-        """
-        self._planned = None
-        if self.query is not None:
-            return
-        self.refresh()
-        spec = self.tables.spec()
-        work = self._work(rows, self._spec(valid_through_ms, {}))
-        try:
-            work._jdf.queryExecution().executedPlan()  # noqa: SLF001 - pyspark plans with a job only
-        except (PySparkException, Py4JError) as error:
-            raise map_spark_error(error) from error
-        self._planned = _PlannedBatch(rows, spec, valid_through_ms, work)
-
     def dead_letter(self, dead_letter: DeadLetter) -> ProducerMessage | None:
         """Return the message for the dead letter topic; None when there is no topic."""
         return message(dead_letter.record, dead_letter.error, self.config, task_id=self.task)
@@ -236,15 +197,12 @@ class PipelineRunner:
         *,
         is_small: bool,
     ) -> BatchResult:
-        """Process few records in the driver; else run the Spark tasks, by the plan if any."""
+        """Process few records in the driver; else run the Spark tasks."""
         if isinstance(rows, FewRecords):
             result = processed_in_driver(rows, spec)
             if result is not None:
                 return result
             rows = rows.as_rows()
-        planned = self._taken_plan(rows, spec.valid_through_ms)
-        if planned is not None:
-            return collect(_descriptors(planned))
         if spec.sources and not is_small and len(ranges.not_empty().ends) > 1:
             if self._merged_batches:
                 limits = replace(spec.limits, changes_bytes_max=_MERGED_CHANGES_BYTES)
@@ -272,14 +230,6 @@ class PipelineRunner:
         if query is not None:
             return deleted_with(lambda: query.run(rows, spec))
         return deleted_with(lambda: rows.mapInArrow(run(spec), spec.descriptor_ddl))
-
-    def _taken_plan(self, rows: DataFrame, valid_through_ms: int | None) -> DataFrame | None:
-        """Return the planned work of a batch, if the plan is of its rows and tables."""
-        planned, self._planned = self._planned, None
-        if planned is None:
-            return None
-        is_same = planned.rows is rows and planned.spec is self.tables.spec()
-        return planned.work if is_same and planned.valid_through_ms == valid_through_ms else None
 
     def _is_confirmed(self, result: BatchResult) -> bool:
         """Return whether all rows are in files, and the tables of a batch are as it knew them."""

@@ -8,7 +8,8 @@ Rules of this file:
 - Nothing is read while too many announced rounds are not committed.
 - A task that starts does not wait for a round to read the few records that are there. This read
   is slow, because Java loads classes and the tables are opened. A round then finds it done.
-- After a small read, the next one is prepared between two rounds. An idle task prepares nothing.
+- After a small read, tables that are due are loaded between two rounds, so the next read does not
+  wait for them. An idle task loads none.
 - A producer that no round uses is closed when the source is polled.
 - After an error the run ends: pending batches are not announced.
 """
@@ -68,7 +69,7 @@ class TaskRun:
     - ``receive`` takes events from the control topic.
     - ``answer_round`` reads to the end of the log and announces, once a round is requested.
     - ``read_backlog`` reads without a request, once enough records wait, and once at the start.
-    - ``plan_read`` prepares the next small read.
+    - ``refresh_tables`` loads the tables that are due.
     - ``drain`` announces what is pending, after a stop request.
 
     Args:
@@ -93,7 +94,7 @@ class TaskRun:
     _polls: _SourcePolls = field(default_factory=_SourcePolls, init=False)
     _reading_to: Offsets = field(default_factory=dict, init=False)
     _turns: BatchTurns = field(default_factory=BatchTurns, init=False)
-    _planned_records: int = field(default=0, init=False)
+    _has_read_little: bool = field(default=False, init=False)
 
     @property
     def _timing(self) -> AnswerTiming:
@@ -114,8 +115,8 @@ class TaskRun:
             elif self._now_ms() - self._polls.last_ms >= self._polls.pause_ms:
                 self.read_backlog()
                 self.answers.after_poll()
-            elif self._planned_records and self.rounds.is_between:
-                self.plan_read()
+            elif self._has_read_little and self.rounds.is_between:
+                self.refresh_tables()
         self.drain()
 
     def receive(self, timeout_ms: int) -> None:
@@ -155,18 +156,14 @@ class TaskRun:
             if self.rounds.requested is not None:
                 self.answers.announce()  # reading what arrived meanwhile would be slow as well
 
-    def plan_read(self) -> None:
-        """Load tables that are due, and let Spark plan the next small read if it needs a job.
+    def refresh_tables(self) -> None:
+        """Load tables that are due, after a small read.
 
         Raises:
-            CommitRefused, ConfigError, RetriableError: as ``BatchRunner.plan``.
+            CommitRefused, ConfigError, RetriableError: as ``BatchRunner.refresh``.
         """
-        rows = self.reader.plan(self._planned_records)
-        self._planned_records = 0
-        if rows is None:
-            self.batches.runner.refresh()
-        else:
-            self.batches.runner.plan(rows, self.rounds.valid_through_ms)
+        self._has_read_little = False
+        self.batches.runner.refresh()
 
     def drain(self) -> None:
         """Announce what is pending, so that the next task does not read it again."""
@@ -215,8 +212,7 @@ class TaskRun:
     def _read_ranges(self, ranges: OffsetRanges, ends: Offsets) -> None:
         sizes = self.reader.sizes
         cancels = partial(self.setup.must_cancel, self.reader.session)
-        count = ranges.record_count_max
-        self._planned_records = count if sizes.is_small(count) else 0
+        self._has_read_little = sizes.is_small(ranges.record_count_max)
         if not self.batches.runner.is_primed:
             first = ranges.head(sizes.first_records)
             self.reader.read_batch(first, self._process, must_cancel=cancels)

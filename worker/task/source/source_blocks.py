@@ -10,11 +10,10 @@ Rules of this file:
 - After any error there, Spark reads the same ranges again: it retries, its work can be cancelled,
   and its errors are mapped. Nothing was announced.
 - Executors of a cluster may have what the driver has not, so there Spark reads everything.
-- A plan for the next small read is kept until such a read uses it, or another plan replaces it.
 
 Source:
-    docs/decisions/0073-record-blocks.md, 0071-reads-planned-between-rounds.md and
-    0077-few-records-without-a-spark-job.md, with the measurements.
+    docs/decisions/0073-record-blocks.md and 0077-few-records-without-a-spark-job.md, with the
+    measurements.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from pyspark.sql.streaming import DataStreamReader
 
 from worker.batch.few_records import BatchRows, FewRecords
 from worker.batch.record_blocks import blocks_of
-from worker.spark.block_reader import FEW_BYTES, FEW_RECORDS, OpenBlocks, RecordBlocks
+from worker.spark.block_reader import FEW_BYTES, FEW_RECORDS, RecordBlocks
 from worker.spark.source_options import HEADERS_OPTION, stream_options
 from worker.task.read_ledger import OffsetRanges, Offsets
 from worker.task.source.range_spread import spread
@@ -47,7 +46,6 @@ class SourceBlocks(TaskSource):
 
     in_driver: bool = False
     _blocks: RecordBlocks = field(init=False, repr=False)
-    _planned: OpenBlocks | None = field(default=None, init=False, repr=False)
     # each option is a call into the JVM, so those of the task are set once
     _streams: DataStreamReader | None = field(default=None, init=False, repr=False)
 
@@ -65,14 +63,6 @@ class SourceBlocks(TaskSource):
             and self.sizes.bytes_of(record_count) <= FEW_BYTES
         )
 
-    def plan(self, record_count: int) -> DataFrame | None:
-        """Return the blocks of the next small batch; its ranges are set by ``batch``."""
-        self._planned = None
-        if self.are_few(record_count):
-            return None
-        self._planned = self._blocks.open(poll_records=self.sizes.poll_records(1))
-        return self._planned.rows
-
     @staticmethod
     def spark_task_count(ranges: OffsetRanges, cores: int, *, is_ordered: bool) -> int:
         """Return how many Spark tasks read a batch that is not small."""
@@ -85,17 +75,11 @@ class SourceBlocks(TaskSource):
         return self.rows(ranges) if few is None else few
 
     def rows(self, ranges: OffsetRanges) -> DataFrame:
-        """Return the blocks of ranges, by the plan if there is one for such a read."""
+        """Return the blocks of ranges, which a Spark job reads."""
         is_small = self.sizes.is_small(ranges.record_count_max)
         cores = 1 if is_small else self.session.cores
         tasks = spread(ranges, cores, is_ordered=self.is_ordered)
-        poll_records = self.sizes.poll_records(len(tasks))
-        if is_small and self._planned is not None:
-            planned, self._planned = self._planned, None
-            if planned.poll_records == poll_records:
-                planned.set(tasks[0])
-                return planned.rows
-        return self._blocks.rows(tasks, poll_records=poll_records)
+        return self._blocks.rows(tasks, poll_records=self.sizes.poll_records(len(tasks)))
 
     def stream(
         self,

@@ -6,7 +6,6 @@ Rules of this file:
 - The commit interval selects how a small read runs. Below ``QUERY_INTERVAL_MS`` it is one batch
   read between two sets of offsets, else one streaming query with the ``availableNow`` trigger and
   ``foreachBatch``. A backlog is always a query. Both pass a DataFrame to the same callback.
-- The blocks of a small batch read may be made before its offsets are known (``plan``).
 - A ``TaskSource`` makes the DataFrames. This file decides which offsets they have, and when.
 - A streaming query is used once. Its checkpoint is new and is removed afterwards. Positions are
   stored in Kafka; the checkpoint only shows where the current batch ends.
@@ -192,27 +191,6 @@ class SourceReader:
                 return starts
             raise map_spark_error(e) from e
         return {**starts, **ranges.ends}
-
-    def plan(self, record_count: int) -> DataFrame | None:
-        """Make the rows of the next small batch read, whose offsets are not known yet.
-
-        Args:
-            record_count: how many records it probably reads.
-
-        Returns:
-            The rows that ``read_batch`` passes to its callback, if it reads little and the size of
-            polls stays the same. None if such a read is a query, reads no blocks, or needs no Spark
-            job.
-
-        Raises:
-            RetriableError: Spark failed.
-        """
-        if self.commit_interval_ms >= QUERY_INTERVAL_MS:
-            return None
-        try:
-            return self.source.plan(record_count)
-        except (PySparkException, Py4JError) as e:
-            raise map_spark_error(e) from e
 
     def run_query(
         self,

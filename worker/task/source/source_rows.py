@@ -34,9 +34,6 @@ class SourceRows(TaskSource):
     # a column is made by dozens of calls into the JVM, and can be used in any number of reads
     _selected: dict[bool, list[Column]] = field(default_factory=dict, init=False, repr=False)
 
-    def plan(self, record_count: int) -> None:
-        """Return None: a query makes its plan from the rows of each batch."""
-
     @staticmethod
     def spark_task_count(ranges: OffsetRanges, cores: int, *, is_ordered: bool) -> int:
         """Return how many Spark tasks read a batch that is not small."""

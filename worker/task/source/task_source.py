@@ -46,20 +46,6 @@ class TaskSource(ABC):
     sizes: ReadSizes = field(default_factory=ReadSizes)
     is_ordered: bool = False
 
-    @abstractmethod
-    def plan(self, record_count: int) -> DataFrame | None:
-        """Return the next small batch before its offsets are known.
-
-        The next call of ``batch`` returns the same DataFrame, if its read is small and polls keep
-        their size.
-
-        Args:
-            record_count: how many records it probably reads.
-
-        Returns:
-            None if a batch cannot be planned, or if such a batch needs no Spark job.
-        """
-
     @staticmethod
     @abstractmethod
     def spark_task_count(ranges: OffsetRanges, cores: int, *, is_ordered: bool) -> int:

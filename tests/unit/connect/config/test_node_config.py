@@ -65,6 +65,14 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
     assert any("plugin.path" in warning for warning in node.warnings)
 
 
+@pytest.mark.parametrize("value", ["0", "4", "many"])
+def test_a_removed_key_is_a_warning(value: str) -> None:
+    """With any value: it refuses no start of a node."""
+    properties = {**GOOD, "icefloe.coordinator.commit.processes": value}
+    [warning] = NodeConfig.from_properties(properties).warnings
+    assert warning.startswith("icefloe.coordinator.commit.processes has no effect: it was removed")
+
+
 def test_names_of_environment_variables() -> None:
     """One, two and three underscores are dot, underscore and dash."""
     assert from_environment({"CONNECT_A_B__C___D": "x"}) == {"a.b_c-d": "x"}

@@ -11,7 +11,7 @@ from connect.generated_docs import metrics_page
 from connect.metrics import process_metrics
 from connect.metrics.metric import DURATION_BUCKETS_S, Kind
 from connect.metrics.metric_catalogue import CATALOGUE
-from connect.metrics.process_metrics import CountsOfHelper, Exposition, Registry
+from connect.metrics.process_metrics import Exposition, Registry
 from connect.node.herder_api import ReportedStatus, TaskStatus
 from connect.node.metrics.connect_metrics import CATALOGUE as CONNECT_CATALOGUE
 from connect.node.metrics.connect_metrics import UNEXPOSED, ConnectMetrics
@@ -313,26 +313,3 @@ def test_a_wrong_statsd_address_is_refused(address: str) -> None:
     """The error shows the form of an address."""
     with pytest.raises(ConfigError, match="<host>:<port>"):
         StatsdReporter(address, "ice", list)
-
-
-def test_counts_of_a_helper_are_added_once() -> None:
-    """Its values are absolute, ours continue; gauges and undeclared metrics are left out."""
-    own = Registry()
-    labels = {"connector": "c", "table": "db.t"}
-    own.value("counter", "snapshots_expired", labels).inc(5)
-    for _ in range(2):  # the second helper counts from zero
-        helper, counts = Registry(), CountsOfHelper(own)
-        helper.value("counter", "snapshots_expired", labels).inc(2)
-        helper.value("gauge", "commit_duration_ms", labels).set(3)
-        helper.durations("commit_duration_seconds", {"connector": "c"}).observe(0.5)
-        for _ in range(2):
-            counts.received(helper.snapshot()[1])
-        helper.value("counter", "snapshots_expired", labels).inc(1)
-        counts.received([*helper.snapshot()[1], ["undeclared", {}, 1]])
-    values = {(name, *each.values()): number for name, each, number in own.snapshot()[1]}
-    assert values["snapshots_expired", "c", "db.t"] == 11
-    assert values["commit_duration_seconds", "c", "sum"] == 1.0
-    assert sum(n for key, n in values.items() if key[0] == "commit_duration_seconds") == 3.0
-    assert "commit_duration_ms" not in {key[0] for key in values}
-    with pytest.raises((TypeError, ValueError)):
-        CountsOfHelper(own).received([["snapshots_expired", labels, "many"]])

@@ -226,16 +226,6 @@ def test_an_empty_value_masks_nothing() -> None:
     assert Masker(sent, Providers(NODE, {"EMPTY": ""}).resolve)("a text") == "a text"
 
 
-def test_another_process_masks_the_same_texts() -> None:
-    """Values, their other spellings and short ones, with the same replacements."""
-    own, other = SecretValues(), SecretValues()
-    own.add("a secret", "${file:a}")
-    own.add("x1", with_short=True)
-    other.add_all(own.replacements())
-    text = "a secret, a%20secret and x1, not xx1"
-    assert other.mask(text) == own.mask(text) == "${file:a}, ${file:a} and ********, not xx1"
-
-
 SPELLINGS: dict[str, Callable[[str], str]] = {
     "upper": str.upper,
     "lower": str.lower,

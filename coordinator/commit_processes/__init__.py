@@ -1,1 +1,0 @@
-"""Processes that commit the tables of one connector for its coordinator."""
