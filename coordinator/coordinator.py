@@ -29,7 +29,6 @@ from connect.protocol.fencing import coordinator_transactional_id
 from connect.protocol.java_sink_members import wait_until_left
 from connect.protocol.offset_loss import OffsetLoss
 from control_schemas.events import DataWritten
-from coordinator.commit.load_ahead import AheadTables
 from coordinator.commit.multi_table_commit import RoundCommitter
 from coordinator.commit.table_committers import CommitterSettings, open_committer
 from coordinator.control_log_check import STOPS, ControlLogCheck
@@ -308,10 +307,7 @@ class _CoordinatorRun:
         )
         committer, joint = open_committer(settings, context.clock, context.on_event, closing)
         threads = max(1, config.commit_threads)
-        ahead = AheadTables(config.commit_interval_ms)
-        round_committer = RoundCommitter(
-            committer, joint, threads=threads, name=config.name, ahead=ahead
-        )
+        round_committer = RoundCommitter(committer, joint, threads=threads, name=config.name)
         closing.callback(round_committer.close)
         return round_committer
 
@@ -428,7 +424,6 @@ class _CommitLoop:
                 self.watch.refuse_other_sinks()
                 with self.trace.step("start commit", effect.commit_id):
                     self.outbox.start_commit(effect, self.owner.layout.number)
-                self.committer.round_started(effect.commit_id)
             case CommitTables(commits):
                 failpoints.hit("C6")
                 self.trace.commits_begin(commits)

@@ -10,6 +10,5 @@ are those that other packages use; a folder imports only folders below it:
 - ``metadata``: manifests and manifest lists
 - ``rules``: what holds for every table format
 - opened for a connector: ``table_committers``; without tables: ``no_tables``
-- tables that are loaded before their commit: ``load_ahead``
 - waits between attempts: ``commit_retries``
 """

@@ -18,7 +18,6 @@ import queue
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
-from uuid import UUID
 
 import structlog
 
@@ -26,9 +25,7 @@ from connect import failpoints
 from connect.errors import CommitError, RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway, TableChange
 from coordinator.commit.commit_retries import ThrottleBackoff
-from coordinator.commit.iceberg.commit_attempt import FloorMoved
 from coordinator.commit.iceberg.committer import Committer, ReadyCommit
-from coordinator.commit.load_ahead import AheadTables
 from coordinator.commit.rules.commit_rules import TableCommitter, guarded
 from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
 
@@ -46,7 +43,6 @@ class RoundCommitter:
         joint: commits several tables in one request; None commits each alone.
         threads: tables worked on at the same time.
         name: of the connector, for the threads.
-        ahead: chooses the tables that are loaded ahead; None loads none.
     """
 
     def __init__(
@@ -56,25 +52,16 @@ class RoundCommitter:
         *,
         threads: int,
         name: str,
-        ahead: AheadTables | None = None,
     ) -> None:
         self._committer = committer
-        self._ahead = ahead
         self._joint = joint
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"commit-{name}")
         # waits for those of the pool, so it cannot be one of them
         self._rounds = ThreadPoolExecutor(1, thread_name_prefix=f"round-{name}")
         self._ended: queue.SimpleQueue[Future[list[CommitOutcome]]] = queue.SimpleQueue()
 
-    def round_started(self, commit_id: UUID) -> None:
-        """Begin to load the tables that a round will probably commit to; returns at once."""
-        for identifier in self._ahead.round_started(commit_id) if self._ahead else ():
-            self._pool.submit(self._committer.load_ahead, identifier)
-
     def start(self, commits: Sequence[TableCommit]) -> None:
         """Begin to commit these tables; returns at once."""
-        if self._ahead is not None:
-            self._ahead.committing(commits)
         joint = self._joint
         if joint is not None and joint.is_atomic and len(commits) > 1:
             self._note(self._rounds.submit(joint.commit_together, commits, self._pool))
@@ -191,16 +178,11 @@ class JointCommitter:
         return None
 
     def _prepare(self, commit: TableCommit) -> Prepared | CommitOutcome:
-        def once() -> Prepared | CommitOutcome:
+        def prepared() -> Prepared | CommitOutcome:
             ready = self._committer.begin(commit)
             if not isinstance(ready, ReadyCommit):
                 return ready
             return ready, ready.attempts.prepare(ready.table, ready.state)
-
-        def prepared() -> Prepared | CommitOutcome:
-            with contextlib.suppress(FloorMoved):  # what was loaded ahead does not fit
-                return once()
-            return once()
 
         return guarded(commit, prepared)
 

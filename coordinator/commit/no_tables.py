@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from connect.errors import CommitRefused
 from coordinator.commit.rules.commit_rules import failed
-from coordinator.kernel.announcements import Identifier
 from coordinator.kernel.effects import CommitOutcome, TableCommit
 
 
@@ -26,9 +25,6 @@ class NoTables:
             table=str(commit.table),
         )
         return failed(commit, error, is_retriable=False)
-
-    def load_ahead(self, identifier: Identifier) -> None:
-        """Do nothing."""
 
     def close(self) -> None:
         """Do nothing."""

@@ -14,7 +14,7 @@ import io
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 from uuid import UUID
 
 from pyiceberg.exceptions import CommitFailedException
@@ -28,7 +28,6 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertCurrentSchemaId,
-    AssertDefaultSpecId,
     AssertRefSnapshotId,
     AssertTableUUID,
     TableRequirement,
@@ -38,7 +37,6 @@ from pyiceberg.table.update import (
 from pyiceberg.types import LongType, NestedField, StringType
 
 from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown, RetriableError
-from connect.gateways.catalog.catalog import LoadedAhead
 from connect.gateways.catalog.rest_commits import TableChange
 from connect.gateways.catalog.table_metadata import changed_metadata, referenced_only
 
@@ -46,18 +44,8 @@ SCHEMA: Final = Schema(
     NestedField(1, "id", LongType(), required=False),
     NestedField(2, "name", StringType(), required=False),
 )
-_CHECKED: Final = (AssertTableUUID, AssertCurrentSchemaId, AssertDefaultSpecId)
+_CHECKED: Final = (AssertTableUUID, AssertCurrentSchemaId)
 MERGING: Final = {"commit.manifest.min-count-to-merge": "3"}
-
-
-class AssertLocation(ValidatableTableRequirement):
-    """Requires that a table has not changed at all."""
-
-    type: Literal["assert-location"] = "assert-location"
-    location: str
-
-    def validate(self, base_metadata: TableMetadata | None) -> None:
-        """Do nothing: the location is compared by ``Tables``."""
 
 
 Change = tuple[str, Sequence[TableRequirement], Sequence[TableUpdate]]
@@ -251,9 +239,7 @@ class Tables:
     ) -> None:
         metadata = self.metadata[name]
         for each in requirements:
-            if isinstance(each, AssertLocation):
-                holds = each.location == self.locations[name]
-            elif isinstance(each, AssertRefSnapshotId):
+            if isinstance(each, AssertRefSnapshotId):
                 ref = metadata.refs.get(each.ref)
                 holds = (None if ref is None else ref.snapshot_id) == each.snapshot_id
             else:
@@ -285,7 +271,6 @@ class SimulatedCatalog:
         dies: chance to be killed at a request.
         is_reliable: it answers every request.
         request_timeout_ms: of a request.
-        commits_as_loaded: a commit may be conditional on the whole table, as in a SQL catalog.
     """
 
     tables: Tables
@@ -293,7 +278,6 @@ class SimulatedCatalog:
     dies: float = 0.0
     is_reliable: bool = False
     request_timeout_ms: int = 1_000
-    commits_as_loaded: bool = False
     io: MemoryIO = field(init=False)
 
     def __post_init__(self) -> None:
@@ -312,15 +296,6 @@ class SimulatedCatalog:
         self._after()
         return table
 
-    def load_ahead(self, identifier: Sequence[str], *, with_history: bool) -> LoadedAhead:
-        """Return a table, unless the catalog is away."""
-        return LoadedAhead(self.load(identifier, with_history=with_history), None)
-
-    @staticmethod
-    def take_over(ahead: LoadedAhead) -> Table:
-        """Return the table."""
-        return ahead.table
-
     def commit(
         self,
         table: Table,
@@ -328,17 +303,9 @@ class SimulatedCatalog:
         updates: Sequence[TableUpdate],
         *,
         reads_answer: bool = True,
-        as_loaded: bool = False,
     ) -> Table:
         """Change a table, with any fault; the answer may know only what was loaded before."""
         name = table.name()[-1]
-        if as_loaded:
-            self.tables.count("commit of a table that was loaded ahead")
-            if table.metadata_location != self.tables.locations[name]:
-                self.tables.count("changed after it was loaded ahead")
-            if self.commits_as_loaded:
-                unchanged = AssertLocation(location=table.metadata_location)
-                requirements = (*requirements, unchanged)
         self._send([(name, tuple(requirements), tuple(updates))])
         after = self.tables.table(name, self.io)
         if not reads_answer:

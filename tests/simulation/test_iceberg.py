@@ -48,8 +48,6 @@ FAULTS = {
     "announced to two connectors",
     "a table lost from a request for several",
     "applied, and refused when it was sent again",
-    "changed after it was loaded ahead",
-    "commit of a table that was loaded ahead",
     "crash",
     "expiry",
     "fenced",
@@ -57,7 +55,6 @@ FAULTS = {
     "late, applied",
     "late, refused",
     "load without history",
-    "replaced after a load ahead",
     "stopped in order",
     "unknown, applied",
     "unknown, applied late",
@@ -135,7 +132,6 @@ class IcebergRun:
         self.is_joint = len(self.names) > 1 and chance.random() < 0.7
         self.dies = chance.choice((0.0, 0.0, 0.02))
         self.others_act = chance.choice((0.0, 0.03, 0.1))
-        self.commits_as_loaded = chance.random() < 0.5
         for name in self.names:
             self.tables.create(name)
         self.log: dict[int, list[Envelope]] = {p: [] for p in range(chance.choice((1, 2)))}
@@ -219,9 +215,7 @@ class IcebergRun:
         return self.tables.metadata[name].table_uuid
 
     def _session(self) -> Session:
-        catalog = SimulatedCatalog(
-            self.tables, self._between, self.dies, commits_as_loaded=self.commits_as_loaded
-        )
+        catalog = SimulatedCatalog(self.tables, self._between, self.dies)
         committer = self.committers(catalog, OWN, self.clock, has_history=self.has_stored)  # type: ignore[arg-type] # what it uses
         joint = JointCommitter(committer, catalog) if self.is_joint else None  # type: ignore[arg-type]
         return Session(catalog, committer, joint, dict(self.group), dict(self.ends))
@@ -305,23 +299,7 @@ class IcebergRun:
         if is_newest or not self.sessions:
             self.sessions.append(self._session())
 
-    def _load_ahead(self, session: Session) -> None:
-        """Load tables as at the start of a round, and let time pass until the tasks answer."""
-        for name in self.names:
-            session.committer.load_ahead(("db", name))
-        self.clock.sleep_ms(self.chance.choice((10, 500, 3_000)))
-        if self.chance.random() < 0.5:
-            self._announce()
-        for _ in range(3):
-            self._between()
-        if self.depth < 2 and self.chance.random() < self.others_act:
-            self.tables.count("replaced after a load ahead")
-            self._replace()
-            self._round(self.newest, reads_all=True)  # of the same announcements
-
     def _commit(self, session: Session, *, reads_all: bool) -> None:
-        if self.chance.random() < 0.7:
-            self._load_ahead(session)
         self._read(session, reads_all=reads_all)
         closed_at = dict(session.positions)
         claim_us = None
@@ -442,12 +420,12 @@ class Unchecked(Committer):
 
 
 class Mixed(Committer):
-    """Planted defect: files are chosen from a load ahead, and committed to a later load."""
+    """Planted defect: files are chosen from one load, and committed to a later one."""
 
     def begin(self, commit: TableCommit) -> ReadyCommit | TableCommitted:
         """Begin a commit."""
         ready = super().begin(commit)
-        if isinstance(ready, ReadyCommit) and ready.attempts.is_ahead:
+        if isinstance(ready, ReadyCommit):
             table = self._catalog.load(commit.table.identifier)
             state = replace(ready.state, head=table.metadata.current_snapshot())
             return replace(ready, table=table, state=state)

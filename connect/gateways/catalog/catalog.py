@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from pyiceberg.catalog import Catalog
@@ -55,7 +54,7 @@ from connect.gateways.catalog.rest_commits import TableChange
 from connect.gateways.catalog.table_metadata import changed_metadata, referenced_only
 from connect.gateways.catalog_properties import ClientConfig, client_config
 
-__all__ = ["CatalogGateway", "LoadedAhead", "TableChange", "open_catalog"]
+__all__ = ["CatalogGateway", "TableChange", "open_catalog"]
 
 NAMESPACE_TRIES = 3
 Identifier = tuple[str, ...]
@@ -65,19 +64,6 @@ _CLOCK = SystemClock()
 
 def ignore_request(operation: str, outcome: str, duration_ms: int) -> None:
     """Observe nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedAhead:
-    """A table that one thread has loaded and another thread may commit to.
-
-    Attributes:
-        table: as it was loaded.
-        kept: what the client of the first thread keeps of it.
-    """
-
-    table: Table
-    kept: object
 
 
 class _Requests:
@@ -171,25 +157,6 @@ class CatalogGateway(_Requests):
                 table.metadata = referenced_only(table.metadata)
             return self._judged(table)
 
-    def load_ahead(self, identifier: Sequence[str], *, with_history: bool) -> LoadedAhead:
-        """Load a table for a commit of any thread, see ``take_over``; otherwise as ``load``."""
-        table, client = self.load(identifier, with_history=with_history), self._client()
-        if isinstance(client, GuardedRest | GuardedMetastore):
-            return LoadedAhead(table, client.hand_over(table))
-        return LoadedAhead(table, None)
-
-    def take_over(self, ahead: LoadedAhead) -> Table:
-        """Return the table; this thread can commit to it as if it had loaded it."""
-        client = self._client()
-        if isinstance(client, GuardedRest | GuardedMetastore):
-            client.take_over(ahead.table, ahead.kept)
-        return ahead.table
-
-    @property
-    def commits_as_loaded(self) -> bool:
-        """Whether ``commit`` can be conditional on everything in the table."""
-        return isinstance(self._client(), GuardedMetastore)
-
     def find(self, name: str) -> Table | None:
         """Return the table ``namespace.table``, None when it does not exist; raises as ``load``."""
         try:
@@ -256,7 +223,6 @@ class CatalogGateway(_Requests):
         updates: Sequence[TableUpdate],
         *,
         reads_answer: bool = True,
-        as_loaded: bool = False,
     ) -> Table:
         """Send one conditional change of a table, once.
 
@@ -267,8 +233,6 @@ class CatalogGateway(_Requests):
             reads_answer: False does not parse the answer of a REST catalog, which has all
                 snapshots. Other catalogs then copy them unread from one metadata file to the next.
                 Changes that others made since the table was loaded are then not in the result.
-            as_loaded: the change is refused if anything in the table has changed since it was
-                loaded. A REST catalog checks the requirements only.
 
         Returns:
             The table after it; the one given is left as it was.
@@ -287,8 +251,7 @@ class CatalogGateway(_Requests):
         if not reads_answer and isinstance(client, GuardedMetastore):
             metastore = client
         change = table, tuple(requirements), tuple(updates)
-        expected = table.metadata_location if as_loaded else None
-        with self._request("commit", table.name(), commit_error), _only_from(client, expected):
+        with self._request("commit", table.name(), commit_error):
             response = (metastore.commit_unread if metastore else client.commit_table)(*change)
         if response.metadata.table_uuid != table.metadata.table_uuid:
             raise CommitStateUnknown(
@@ -356,12 +319,6 @@ class CatalogGateway(_Requests):
         with _mapped(()):
             client = self._client()
         return isinstance(client, GuardedRest) and client.has_transactions
-
-
-def _only_from(client: Catalog, location: str | None) -> contextlib.AbstractContextManager[None]:
-    if isinstance(client, GuardedMetastore):
-        return client.only_from(location)
-    return contextlib.nullcontext()
 
 
 def _changed(table: Table, metadata: TableMetadata, location: str, client: Catalog) -> Table:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 from uuid import UUID
 
@@ -195,14 +194,6 @@ class GuardedRest(RestCommits):
         """
         return self._loaded(identifier, with_history=False)
 
-    def hand_over(self, table: Table) -> object:
-        """Return what this client keeps of a table, for the client of another thread."""
-        return table.metadata.table_uuid in self._long_histories
-
-    def take_over(self, table: Table, kept: object) -> None:
-        """Keep what another client kept of a table."""
-        self._note_history(table.metadata.table_uuid, is_long=bool(kept))
-
     def _loaded(self, identifier: Identifier, *, with_history: bool) -> Table:
         self._check_endpoint(Capability.V1_LOAD_TABLE)
         try:
@@ -263,34 +254,7 @@ class GuardedMetastore(MetastoreCatalog):
 
     def __init__(self, name: str, **properties: str) -> None:
         self._files = MetadataFiles()
-        self._expected = threading.local()
         super().__init__(name, **properties)
-
-    def hand_over(self, table: Table) -> object:  # noqa: ARG002 - it is the last one of this thread
-        """Return what this thread keeps of the table that it has loaded, and keep nothing of it."""
-        of_client = getattr(super(), "hand_over_parsed", None)  # of a SQL catalog
-        return self._files.hand_over(), of_client() if of_client else None
-
-    def take_over(self, table: Table, kept: object) -> None:  # noqa: ARG002 - as ``hand_over``
-        """Keep in this thread what another one kept of a table."""
-        assert isinstance(kept, tuple)
-        text, parsed = kept
-        self._files.take_over(text)
-        if parsed is not None:
-            cast("Any", super()).take_over_parsed(parsed)  # of a SQL catalog
-
-    @contextlib.contextmanager
-    def only_from(self, location: str | None) -> Iterator[None]:
-        """Refuse commits of this block to a table whose metadata file is another one.
-
-        Args:
-            location: of the metadata file; None for any.
-        """
-        self._expected.location = location
-        try:
-            yield
-        finally:
-            self._expected.location = None
 
     def forget_text(self) -> None:
         """Keep no text of the metadata file that this thread read last."""
@@ -374,11 +338,6 @@ class GuardedMetastore(MetastoreCatalog):
                 refuse_python_modules(update.updates)  # they choose a class within this call
         if current_table is None:
             return super()._update_and_stage_table(None, table_identifier, requirements, updates)
-        expected = getattr(self._expected, "location", None)
-        if expected not in {None, current_table.metadata_location}:
-            raise CommitFailedException(
-                "Requirement failed: the table has changed since it was loaded"
-            )
         for requirement in _check_strictly(current_table.metadata, requirements, updates):
             requirement.validate(current_table.metadata)
         updated = changed_metadata(current_table.metadata, updates, current_table.metadata_location)

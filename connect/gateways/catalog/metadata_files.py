@@ -361,15 +361,6 @@ class MetadataFiles:
         """Keep no text of the file that this thread read last."""
         self._thread.last = None
 
-    def hand_over(self) -> _Read | None:
-        """Return what this thread keeps of the file that it read last, and keep nothing of it."""
-        last, self._thread.last = self._last, None
-        return last
-
-    def take_over(self, last: _Read | None) -> None:
-        """Keep in this thread what another one kept of a file."""
-        self._thread.last = last
-
     def read(self, location: str, open_file: Callable[[], NativeFile]) -> bytes:
         """Read a metadata file, without its history if this thread leaves that out.
 

@@ -6,7 +6,7 @@ Rules of this file:
 - PyIceberg reads the table again at the commit. This client does so only if its thread does not
   keep the table as it was loaded. A change by another client since then is a conflict.
 - A metadata file is never changed. So a thread keeps what it parsed last: one table, none after a
-  commit, and none with a long history. A table that is loaded ahead is handed to another thread.
+  commit, and none with a long history.
 - A metadata file that no row names is deleted after a conflict.
 - Statements are compiled once. They have the values of PyIceberg's.
 
@@ -76,16 +76,6 @@ class LeanSqlCatalog(SqlCatalog):
         """
         self._last.parsed = None
         return self._load(_key(identifier))
-
-    def hand_over_parsed(self) -> object:
-        """Return the table that this thread keeps, and keep it no longer."""
-        parsed: object = getattr(self._last, "parsed", None)
-        self._last.parsed = None
-        return parsed
-
-    def take_over_parsed(self, parsed: object) -> None:
-        """Keep in this thread a table that another one kept."""
-        self._last.parsed = parsed
 
     def _load(self, key: dict[str, str]) -> Table:
         with self.engine.connect() as connection:

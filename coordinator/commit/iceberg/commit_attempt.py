@@ -9,8 +9,6 @@ Rules of this file:
 - While the table is unchanged, the same attempt is sent again and no file is written.
 - If the catalog throttles (429), the request is repeated after the time that the answer names,
   within a bound.
-- An attempt on a table that was loaded ahead requires that the table has not changed, as far as the
-  catalog can check that. What such a table does not allow is decided again from a later load.
 - If the catalog calls a change invalid and the table has changed meanwhile, that is a conflict.
   Servers of Iceberg 1.10 and older answer so (400) when another branch got a snapshot.
 - The answer to a request for several tables does not decide about one table: the table is read,
@@ -26,11 +24,6 @@ from dataclasses import dataclass, field, replace
 import structlog
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import (
-    AssertDefaultSpecId,
-    TableRequirement,
-)
 
 from connect import failpoints
 from connect.clock import Clock
@@ -201,7 +194,6 @@ class CommitAttempts:
         snapshot: what is committed.
         check: reads a reloaded table's state; raises when the commit must stop.
         reads_answer: whether the answer to the commit is parsed: where it decides what is deleted.
-        is_ahead: the table was loaded before its announcements arrived.
         is_uncertain: an attempt was made that may still be applied.
         is_reloaded: the table was read again; others may have committed to it.
     """
@@ -212,7 +204,6 @@ class CommitAttempts:
     snapshot: StagedSnapshot
     check: Callable[[Table], TableState]
     reads_answer: bool = True
-    is_ahead: bool = False
     is_uncertain: bool = False
     is_reloaded: bool = False
     _prepared: StagedUpdate | None = None
@@ -223,10 +214,10 @@ class CommitAttempts:
         Without other tables, ``commit`` sends it.
 
         Raises:
-            RetriableError: ``storage_unavailable``, ``clock_off``; ``FloorMoved``: load it again.
+            RetriableError: ``storage_unavailable``, ``clock_off``.
         """
         with self._clearing(table):
-            staged = self._prepared = self._staged(table, state, 0)
+            staged = self._prepared = self.snapshot.on(table, state, 0)
         self.snapshot.new_manifests.is_sent = True
         return TableChange(table, staged.requirements, staged.updates)
 
@@ -297,47 +288,28 @@ class CommitAttempts:
             self.snapshot.removal.landed(done.table, snapshot_id, is_last=not was_uncertain)
         return done
 
-    @property
-    def _may_be_old(self) -> bool:
-        """Whether the table was loaded before its announcements arrived, and not again since."""
-        return self.is_ahead and not self.is_reloaded
-
-    def _staged(self, table: Table, state: TableState, attempt: int) -> StagedUpdate:
-        """Write the files of an attempt, and add what must be true of a table loaded ahead."""
-        if not self._may_be_old:
-            return self.snapshot.on(table, state, attempt)
-        try:
-            staged = self.snapshot.on(table, state, attempt)
-        except CommitRefused as error:  # for example a partition spec that is newer than the load
-            raise FloorMoved(f"the table was loaded ahead: {error}") from error
-        return replace(staged, requirements=staged.requirements + _unchanged(table.metadata))
-
     def _attempt(self, table: Table, state: TableState, first: int = 0) -> CommittedTable:
         throttle = ThrottleBackoff(self.clock)
         for attempt in range(first, ATTEMPTS_MAX):
-            staged = self._prepared or self._staged(table, state, attempt)
+            staged = self._prepared or self.snapshot.on(table, state, attempt)
             self._prepared = None
             was_uncertain, self.is_uncertain = self.is_uncertain, True  # until it is answered
             self.snapshot.new_manifests.is_sent = True
             try:
                 failpoints.hit_in_flight("C10")
                 after = self.catalog.commit(
-                    table,
-                    staged.requirements,
-                    staged.updates,
-                    reads_answer=self.reads_answer,
-                    as_loaded=self._may_be_old,
+                    table, staged.requirements, staged.updates, reads_answer=self.reads_answer
                 )
                 failpoints.hit("C11")
             except (CommitError, RetriableError) as error:
                 self.is_uncertain = was_uncertain
-                before, was_ahead = table.metadata_location, self._may_be_old
+                before = table.metadata_location
                 table = self._after(error)
                 if self.snapshot.is_in(table):
                     return CommittedTable(table, None)
                 has_waited = throttle.wait(error)
                 has_moved = before != table.metadata_location
-                is_stale = has_moved and (was_ahead or error.code == INVALID)
+                is_stale = has_moved and error.code == INVALID
                 if isinstance(error, CommitRefused) and not (has_waited or is_stale):
                     raise
                 log.info("commit repeated", attempt=attempt, code=error.code, error=str(error))
@@ -367,8 +339,3 @@ class CommitAttempts:
         else:
             self.snapshot.is_in_doubt = True
         return table
-
-
-def _unchanged(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
-    """Require that files written meanwhile fit the partition spec of a table."""
-    return (AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),)

@@ -11,8 +11,6 @@ Rules of this file:
 - The table is loaded in every round. The answer of the last commit would be enough for the data.
   But a commit that moves a branch or a tag also writes its retention, and an old copy would undo a
   change that another client made meanwhile.
-- A table that was loaded ahead may be old. Only a commit is decided from it, which the catalog
-  refuses after a change in between. Everything else is decided from a load of this moment.
 - While the head is our last commit, the table is loaded without its history. The answer to a commit
   is not parsed. Both grow with the number of snapshots (docs/decisions/0053, 0066).
 
@@ -26,7 +24,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -41,7 +39,6 @@ from connect.config.table_formats import FORMAT_VERSIONS
 from connect.errors import (
     CommitError,
     CommitRefused,
-    DataLost,
     RetriableError,
 )
 from connect.gateways.catalog.catalog import CatalogGateway
@@ -78,7 +75,6 @@ from coordinator.commit.rules.lost_records import lost_records
 from coordinator.commit.rules.table_descriptions import TableDescriptions
 from coordinator.commit.rules.unnamed_files import delete_unnamed
 from coordinator.control_log_check import ControlLogCheck
-from coordinator.kernel.announcements import Identifier
 from coordinator.kernel.effects import (
     CommitOutcome,
     TableCommit,
@@ -231,20 +227,8 @@ class Committer:
         keys = floor_keys(self._config, str(commit.table), has_history=self._has_history)
         catalog, clock, key = self._catalog, self.clock, commit.table.identifier
         may_leave_out = not self._cleaner.is_enabled  # snapshots that expire are in the history
-        ahead = memory.taken_ahead(catalog, keys, clock, may_leave_out=may_leave_out)
-        if ahead is not None:
-            with _without_errors_of_old_loads():
-                ready = self._ready(commit, memory, ahead, keys, started_ms)
-                if isinstance(ready, ReadyCommit):
-                    return ready
         loaded = memory.load(catalog, key, keys, may_leave_out=may_leave_out, now_ms=clock.now_ms())
         return self._ready(commit, memory, loaded, keys, started_ms)
-
-    def load_ahead(self, identifier: Identifier) -> None:
-        """Load a table that the next round probably commits to; not while it is being committed."""
-        if (memory := self._memories.get(identifier)) is not None:
-            may_leave_out = not self._cleaner.is_enabled
-            memory.load_ahead(self._catalog, identifier, self.clock, may_leave_out=may_leave_out)
 
     def _ready(
         self,
@@ -305,7 +289,6 @@ class Committer:
             snapshot,
             check,
             reads_answer=self._cleaner.is_enabled or _deletes_metadata(table),
-            is_ahead=loaded.is_ahead,
         )
         return ReadyCommit(commit, memory, table, state, selection, offsets, attempts, started_ms)
 
@@ -326,7 +309,6 @@ class Committer:
         claimed = attempts.snapshot.content.summary.get(VALID_THROUGH_PROPERTY)
         memory.valid_through_texts = (claimed,) if claimed else ready.state.valid_through_texts
         memory.manifests = done.manifests
-        memory.ahead.committed(done.table, is_old=attempts.is_ahead and attempts.is_reloaded)
         memory.pending.clear()
         selection = ready.selection
         memory.held_files.committed(selection.announced_paths, snapshot_id, self.clock.now_ms())
@@ -452,15 +434,3 @@ def _superseded_metadata(before: TableMetadata, after: TableMetadata) -> list[st
     """
     kept = {entry.metadata_file for entry in after.metadata_log}
     return [e.metadata_file for e in before.metadata_log if e.metadata_file not in kept]
-
-
-@contextlib.contextmanager
-def _without_errors_of_old_loads() -> Iterator[None]:
-    """Log errors that a load from before the announcements may cause: a new load decides.
-
-    Other errors are bugs, or show that another coordinator is active. They are raised.
-    """
-    try:
-        yield
-    except (CommitError, RetriableError, DataLost) as error:
-        log.info("table loaded ahead is not used", code=error.code, error=str(error))

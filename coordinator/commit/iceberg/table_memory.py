@@ -4,7 +4,6 @@ Rules of this file:
 - The floor decides which announcements are new. If the floor has changed and this coordinator did
   not change it, another coordinator has committed.
 - While the head is our last commit, the table is loaded without its history.
-- A load ahead is used only while the head is our last commit, and no outcome is unknown.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from uuid import UUID
 
 from pyiceberg.table import Table
@@ -21,10 +19,8 @@ from pyiceberg.table.snapshots import Snapshot
 from connect.errors import CommitRefused, Fenced
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.protocol.control_offsets import covers, merged, offsets_text
-from coordinator.commit.commit_retries import WaitingClock
 from coordinator.commit.iceberg.commit_attempt import FloorMoved, Manifests
 from coordinator.commit.iceberg.floor import FloorKeys, TableState
-from coordinator.commit.load_ahead import AheadSlot
 from coordinator.commit.metadata.prepared_manifests import PreparedManifests
 from coordinator.commit.rules.file_selection import Selection
 from coordinator.commit.rules.held_files import HeldFiles
@@ -39,12 +35,10 @@ class LoadedTable:
     Attributes:
         table: as it was loaded.
         has_history: whether it was loaded with its history.
-        is_ahead: it was loaded before its announcements arrived, and may be old.
     """
 
     table: Table
     has_history: bool
-    is_ahead: bool = False
 
 
 @dataclass(slots=True)
@@ -63,7 +57,6 @@ class TableMemory:
         held_files: which announced files the table already holds.
         new_manifests: of announced files that no snapshot lists yet.
         removal_pauses: of ``RowRemoval``.
-        ahead: the table, if it was loaded before its announcements arrived.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -77,7 +70,6 @@ class TableMemory:
     held_files: HeldFiles = field(default_factory=HeldFiles)
     new_manifests: PreparedManifests = field(default_factory=PreparedManifests)
     removal_pauses: dict[str, int] = field(default_factory=dict)
-    ahead: AheadSlot = field(default_factory=AheadSlot)
 
     def begin(self, table: Table, state: TableState) -> None:
         """Forget what is known of another table, and start with this one."""
@@ -105,45 +97,6 @@ class TableMemory:
         table = catalog.load(identifier)
         self.is_alone = self.head_id is not None and self._is_newest(table, keys)
         return LoadedTable(table, has_history=True)
-
-    def load_ahead(
-        self,
-        catalog: CatalogGateway,
-        identifier: Identifier,
-        clock: WaitingClock,
-        *,
-        may_leave_out: bool,
-    ) -> None:
-        """Load the table for its next commit, if it can use the load and is not under way."""
-        if not self.lock.acquire(blocking=False):
-            return
-        try:
-            has_history = not (may_leave_out and self._needs_no_history(clock.now_ms()))
-            is_safe = not has_history or catalog.commits_as_loaded
-            if is_safe and self.head_id is not None and not self.pending:
-                load = partial(catalog.load_ahead, identifier, with_history=has_history)
-                self.ahead.load(load, clock.monotonic_ms(), has_history=has_history)
-        finally:
-            self.lock.release()
-
-    def taken_ahead(
-        self,
-        catalog: CatalogGateway,
-        keys: FloorKeys,
-        clock: WaitingClock,
-        *,
-        may_leave_out: bool,
-    ) -> LoadedTable | None:
-        """Return the table if it was loaded ahead and our last commit is its head."""
-        ahead = self.ahead.take(clock.monotonic_ms())
-        if ahead is None:
-            return None
-        is_enough = ahead.has_history or (may_leave_out and self._needs_no_history(clock.now_ms()))
-        if self.pending or not (is_enough and self._is_own(ahead.loaded.table, keys)):
-            self.ahead.wasted()
-            return None
-        self.is_alone = True
-        return LoadedTable(catalog.take_over(ahead.loaded), ahead.has_history, is_ahead=True)
 
     def _needs_no_history(self, now_ms: int) -> bool:
         return self.is_alone and not self.pending and self.held_files.reaches_back(now_ms)

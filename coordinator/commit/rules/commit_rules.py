@@ -20,7 +20,6 @@ from connect.errors import (
 )
 from connect.gateways.catalog.catalog_errors import THROTTLED, UNREADABLE
 from control_schemas.events import DataWritten
-from coordinator.kernel.announcements import Identifier
 from coordinator.kernel.effects import CommitOutcome, CoordinatorFenced, TableCommit, TableFailed
 
 _RETRIABLE_REFUSALS = frozenset(
@@ -40,10 +39,6 @@ class TableCommitter(Protocol):
 
     def commit(self, commit: TableCommit) -> CommitOutcome:
         """Bring everything announced for a table into it; any thread, any table."""
-        ...
-
-    def load_ahead(self, identifier: Identifier) -> None:
-        """Load a table that the next round probably commits to; any thread."""
         ...
 
     def close(self) -> None:

@@ -291,9 +291,6 @@ class LogCommitter(Generic[File]):
         with memory.lock:
             return guarded(commit, lambda: self._commit(commit, memory))
 
-    def load_ahead(self, identifier: Identifier) -> None:
-        """Do nothing: a commit reads the log that another writer may have added to."""
-
     def close(self) -> None:
         """End; nothing is kept open."""
 
