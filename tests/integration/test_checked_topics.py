@@ -7,10 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from connect.errors import DataLost, RecordError, RetriableError
+from connect.errors import DataLost, RecordError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.shared_admins import SharedAdmins
-from connect.model.layout import TopicPartition
 from control_schemas.events import StartCommit
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
@@ -85,43 +84,10 @@ def test_topics_are_checked_while_few_records_become_files(
     assert read_in_a_round(harness, steps) == ["check", "write"]
 
 
-def test_offsets_are_sent_while_few_records_become_files(
-    harness: TaskHarness, runner: FakeBatchRunner
-) -> None:
-    """They are part of the announcement, and not visible before it."""
-    harness.produce(1)
-    with harness.running():
-        harness.round()
-        harness.produce(2)
-        runner.before = lambda _: wait_until(lambda: are_pending(harness))
-        assert paths(harness.round()[1]) == ["0:1-2"]
-        assert harness.committed() == {0: 3}
-
-
-def test_offsets_are_dropped_if_spark_reads_again(
-    harness: TaskHarness, runner: FakeBatchRunner
-) -> None:
-    """The job may take longer than a transaction may be open."""
-    harness.produce(1)
-    with harness.running():
-        harness.round()
-        harness.produce(2)
-
-        def read_again(rows: BatchRows) -> None:
-            assert isinstance(rows, FewRecords)
-            assert are_pending(harness)
-            rows.as_rows()
-            wait_until(lambda: not are_pending(harness))
-
-        runner.before = read_again
-        assert paths(harness.round()[1]) == ["0:1-2"]
-        assert harness.committed() == {0: 3}
-
-
 def test_a_batch_that_fails_stores_no_offsets(
     harness: TaskHarness, runner: FakeBatchRunner
 ) -> None:
-    """Its records are read again, and its offsets are not pending after the task."""
+    """Its records are read again."""
     harness.produce(1)
     with harness.running():
         harness.round()
@@ -130,18 +96,6 @@ def test_a_batch_that_fails_stores_no_offsets(
         harness.send(StartCommit(uuid4()))
         wait_until(lambda: bool(harness.ended))
     assert harness.committed() == {0: 1}
-
-
-def are_pending(harness: TaskHarness) -> bool:
-    """Return whether an open transaction has the offsets; they are sent in another thread."""
-    admin = KafkaAdmin(harness.kafka, timeout_s=1)
-    try:
-        admin.committed(harness.group, [TopicPartition(harness.topic, 0)])
-    except RetriableError as error:
-        return error.code == "offsets_pending"
-    finally:
-        admin.close()
-    return False
 
 
 def test_topics_are_checked_after_a_spark_job(

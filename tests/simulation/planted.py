@@ -266,7 +266,6 @@ PLANTED: dict[str, tuple[str, ...]] = {
         "kept offsets are read before the fence",
         "an opened producer ignores the layout",
         "an opened producer ignores the offsets",
-        "early offsets are kept for other records",
         "timestamps ahead of the clock are accepted",
         "reset sends no event",
         "reset leaves the claims of snapshots",
@@ -372,7 +371,6 @@ KINDS: dict[str, tuple[int, int]] = {
         script.MISSING | script.UNKNOWN | script.TRANSACTIONS | script.RARE | script.APART,
     ),
     "an opened producer ignores the offsets": (1 << script.IDLE_SHIFT, 0),
-    "early offsets are kept for other records": (1 << script.EARLY_SHIFT, 0),
     "VTTS repeated for new partitions": (
         script.LAYOUT | script.HEAL,
         script.MISSING

@@ -51,7 +51,6 @@ CONTINUE_SHIFT = 40  # this one of them decides whether tasks continue after los
 CLOCKS_SHIFT = 41  # these two decide how many nodes have a clock that is ahead
 OTHERS_SHIFT = 43  # this one decides whether others wrote the tables before, and snapshots expired
 IDLE_SHIFT = 45  # this one decides whether idle tasks close their producers
-EARLY_SHIFT = 46  # this one decides whether transactions begin before their events exist
 APART = FINISH | CONFIG_LOST | SOURCE_OFFSETS | KEEPER | FUTURE
 RARE = DATA_LOSS | TOPIC_AGAIN | ROLLBACK | REPLACE | BARE_TABLE | SOURCE_OFFSETS
 

@@ -242,36 +242,6 @@ class Task(Actor):
             raise OutOfRangeError
         world.count("producer opened again")
 
-    def _begin_early(self) -> Generator[bool, None, tuple[Any, dict[int, int]] | None]:
-        """Begin the transaction of an answer while its files are written.
-
-        Returns:
-            The transaction, and the source offsets in it.
-        """
-        world = self.world
-        if not world.flags >> script.EARLY_SHIFT & 1 or world.pick(2):
-            return None
-        begun = world.log.begin(self.transactional_id, self.epoch), dict(self.position)
-        world.count("transaction begun early")
-        yield False
-        if not world.pick(4):  # another batch follows the one whose offsets were sent
-            self._read(1)
-        return begun
-
-    def _begin(
-        self, early: tuple[Any, dict[int, int]] | None
-    ) -> Generator[bool, None, tuple[Any, dict[int, int]]]:
-        """Return the transaction of an answer, and its source offsets; the early one if it fits."""
-        log, tid = self.world.log, self.transactional_id
-        is_kept = "early offsets are kept for other records" in self.world.bugs
-        if early is not None and (is_kept or early[1] == self.position):
-            return early
-        if early is not None:
-            self.world.count("early transaction aborted")
-            log.abort(tid)
-            yield False
-        return log.begin(tid, self.epoch), self.position
-
     def _answer(self, commit_id: Any) -> Iterator[bool]:
         world, log, tid = self.world, self.world.log, self.transactional_id
         is_held_back = self.rounds.must_pause(0, has_pending=False)
@@ -282,7 +252,6 @@ class Task(Actor):
             self._read(None if world.is_healing or world.pick(4) else 1 + world.pick(2))
         self.answered = commit_id
         yield from self._open_if_closed()
-        early = None if is_held_back else (yield from self._begin_early())
         epoch = self.epoch
         ranges, assignments = [], []
         for partition, end in self.position.items():
@@ -294,7 +263,7 @@ class Task(Actor):
                 ranges.append(SourceRange(TOPIC, partition, start, end, n, 0, 0, n, None))
         # batches rise over restarts: the same round may be answered by a successor
         first = 0 if "batches numbered from zero" in world.bugs else sum(self.announced.values())
-        transaction, offsets = yield from self._begin(early)
+        transaction = log.begin(tid, epoch)
         yield False
         number, headers = self.layout.number, NO_HEADERS
         for batch, (table, data_files, delete_files) in self.files:
@@ -312,7 +281,7 @@ class Task(Actor):
         log.produce(tid, epoch, transaction, complete, headers)
         yield False
         is_answered = world.is_answered()
-        log.commit(tid, epoch, transaction, GROUP, offsets)
+        log.commit(tid, epoch, transaction, GROUP, self.position)
         if not is_answered:
             world.lose_answer()
         if self.files:

@@ -41,7 +41,7 @@ from connect.gateways.kafka.kafka_errors import (
     unless_refused,
 )
 from connect.gateways.kafka.kafka_properties import client_properties, to_librdkafka
-from connect.gateways.kafka.sent_offsets import EarlyOffsets, SentOffsets
+from connect.gateways.kafka.sent_offsets import SentOffsets
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
 
@@ -61,9 +61,6 @@ REFUSAL_TIMEOUT_S = 5.0  # a broker that restarts may refuse a login for a momen
 SOCKET_TIMEOUT_MS = 30_000
 TRANSACTION_TIMEOUT_MS = 60_000
 OFFSETS_TIMEOUT_S = REQUEST_TIMEOUT_S + 5.0  # later than the client's own, where that works
-ABORT_TIMEOUT_S = OFFSETS_TIMEOUT_S + REQUEST_TIMEOUT_S  # of offsets that are just being sent
-ABORT_S = 1.0  # of a producer that is closed
-EARLY_SHARE = 1 / 12  # of the transaction's timeout: how long it may wait for its messages
 
 _PASSING = {
     KafkaError._TRANSPORT,  # noqa: SLF001 - public constants of the client
@@ -134,8 +131,6 @@ class TransactionalProducer:
         self.transactional_id = transactional_id
         self._properties = dict(properties)
         self._failures = ConnectionFailures()
-        self._early_s = transaction_timeout_ms / 1000 * EARLY_SHARE
-        self._early = EarlyOffsets()
         own: dict[str, Any] = {
             "transactional.id": transactional_id,
             "transaction.timeout.ms": transaction_timeout_ms,
@@ -199,36 +194,6 @@ class TransactionalProducer:
         """
         self._producer.init_transactions(timeout_s)
 
-    def begin_early(
-        self,
-        group_id: str,
-        offsets: Mapping[TopicPartition, int],
-        *,
-        on_stage: Callable[[Stage], None] = lambda _: None,
-    ) -> None:
-        """Begin the next transaction and send its offsets, while its messages are made.
-
-        ``transact`` continues it if it has the same offsets. Otherwise, after ``drop_early``, and
-        after a twelfth of the transaction's timeout it is aborted.
-
-        Raises:
-            Fenced, RetriableError: as ``transact``.
-        """
-        doing = f"transaction of {self.transactional_id}"
-        sources = {tp.topic for tp in offsets}
-        with self._mapped(doing, (), sources, group_id, code="transaction_unknown"):
-            self._early.abort(ABORT_TIMEOUT_S)
-            self._begin(on_stage)
-            self._early.start(
-                self._offsets(group_id, offsets, doing),
-                lambda: self._producer.abort_transaction(REQUEST_TIMEOUT_S),
-                self._early_s,
-            )
-
-    def drop_early(self) -> None:
-        """Abort the transaction that ``begin_early`` began, if there is one."""
-        self._early.drop()
-
     def transact(
         self,
         messages: Iterable[ProducerMessage],
@@ -247,21 +212,15 @@ class TransactionalProducer:
         doing = f"transaction of {self.transactional_id}"
         topics: set[str] = set()
         sources = {tp.topic for tp in offsets or {}}
-        sent = self._early.taken(group_id, offsets)
         with self._mapped(doing, topics, sources, group_id, code="transaction_unknown"):
-            if sent is None:
-                self._early.abort(ABORT_TIMEOUT_S)
-                self._begin(on_stage)
+            self._begin(on_stage)
             for number, message in enumerate(messages):
                 topics.add(message.topic)
                 self._produce(message)
                 if number == 0:
                     on_stage("producing")
-            if sent is None and group_id is not None and offsets:
-                sent = self._offsets(group_id, offsets, doing)
-                sent.start()
-            if sent is not None:
-                sent.wait_sent(OFFSETS_TIMEOUT_S)
+            if group_id is not None and offsets:
+                self._offsets(group_id, offsets, doing).send(OFFSETS_TIMEOUT_S)
             self._flush(doing)
             on_stage("produced")
             on_stage("committing")
@@ -325,11 +284,10 @@ class TransactionalProducer:
     def _offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], doing: str
     ) -> SentOffsets:
-        """Return offsets that are added to the open transaction when they are started."""
+        """Return offsets that are added to the open transaction when they are sent."""
         metadata = _metadata_of(group_id)
         return SentOffsets(
             group_id,
-            offsets,
             lambda: self._producer.send_offsets_to_transaction(
                 to_client(offsets), metadata, REQUEST_TIMEOUT_S
             ),
@@ -344,9 +302,6 @@ class TransactionalProducer:
         """
         if self._client is None:
             return
-        # else who reads the group's offsets waits for the broker's timeout
-        with contextlib.suppress(KafkaException, SystemError, RetriableError):
-            self._early.abort(ABORT_S)
         with contextlib.suppress(KafkaException, SystemError):
             self._client.purge(blocking=False)  # a broker that is gone would not answer
             self._client.poll(0)

@@ -37,7 +37,6 @@ from coordinator.row_deletes.limits import NotResolved
 from coordinator.row_deletes.parquet_rows import RowFilter, copy_rows, open_parquet
 
 _FIELD_ID: Final = b"PARQUET:field_id"
-_CODE: Final = "column_replaced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +199,7 @@ def _refusal(column: _Column, why: str) -> CommitRefused:
     return CommitRefused(
         f"files have values of column {column.name}, which another client dropped and added again, "
         f"and they cannot be written again: {why}",
-        code=_CODE,
+        code="column_replaced",
     )
 
 

@@ -119,17 +119,6 @@ class Announcer:
         failpoints.hit("W11")
         return len(dead_letters) + len(more)
 
-    def begin_early(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Begin the transaction of the next announcement, while its files are written.
-
-        Args:
-            offsets: next offset of each partition, if everything that is being read is announced.
-
-        Raises:
-            Fenced, RetriableError: as ``TaskProducer.begin_early``.
-        """
-        self.producer.begin_early(self.connect_group_id, offsets, on_stage=hit_stage)
-
     def store_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Store source offsets without events; errors as ``announce``."""
         self.producer.transact([], group_id=self.connect_group_id, offsets=offsets)

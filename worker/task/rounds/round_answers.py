@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from connect.clock import Clock
 from connect.errors import RetriableError
 from worker.batch.few_records import BatchRows, FewRecords
-from worker.task.read_ledger import OffsetRanges, ReadLedger
+from worker.task.read_ledger import ReadLedger
 from worker.task.rounds.announcer import Announcer
 from worker.task.rounds.answer_trace import AnswerTrace
 from worker.task.rounds.task_rounds import TaskRounds
@@ -68,34 +68,32 @@ class RoundAnswers:
     def __post_init__(self) -> None:
         self._stored_ms = self.clock.monotonic_ms()
 
-    def prepare(self, rows: BatchRows, ranges: OffsetRanges) -> BatchRows:
+    def prepare(self, rows: BatchRows) -> BatchRows:
         """Prepare the announcement of a batch that is about to become files.
 
         If its records are in memory and a round waits for them, the check of the topics is
-        requested from the broker meanwhile, and the source offsets are sent to it.
+        requested from the broker meanwhile.
 
         Args:
             rows: of the batch.
-            ranges: its source offsets.
 
         Returns:
             The rows; if Spark reads them again, nothing is prepared.
 
         Raises:
-            Fenced, RetriableError: the requests cannot be sent.
+            RetriableError: the request cannot be sent.
         """
-        self._drop_prepared()
+        self.source.drop_request()
         self._begun_ms = self.clock.now_ms()
         if not self.ledger.pending:
             self._oldest_ms = self._begun_ms
         if self.rounds.requested is None or not isinstance(rows, FewRecords):
             return rows
         self.source.request_topic_ids()
-        self.announcer.begin_early({**self.ledger.next_offsets, **ranges.ends})
         read = rows.as_rows
 
         def read_again() -> DataFrame:
-            self._drop_prepared()
+            self.source.drop_request()
             return read()
 
         return replace(rows, as_rows=read_again)
@@ -165,7 +163,3 @@ class RoundAnswers:
     def _pending_age_ms(self) -> int:
         """Time since the oldest pending batch began, at least that of its files; wall clock."""
         return self.clock.now_ms() - self._oldest_ms if self.ledger.pending else 0
-
-    def _drop_prepared(self) -> None:
-        self.source.drop_request()
-        self.announcer.producer.drop_early()

@@ -79,26 +79,6 @@ class TaskProducer:
                 self.confirm(announced)
                 failing.pop_all()
 
-    def begin_early(
-        self,
-        group_id: str,
-        offsets: Mapping[TopicPartition, int],
-        *,
-        on_stage: Callable[[Stage], None] = lambda _: None,
-    ) -> None:
-        """Begin the next transaction, as ``TransactionalProducer.begin_early``.
-
-        A closed producer begins none: it is opened after the messages are made.
-        """
-        if self._producer is not None:
-            self._producer.begin_early(group_id, offsets, on_stage=on_stage)
-            self._used_ms = self.clock.monotonic_ms()
-
-    def drop_early(self) -> None:
-        """Abort the transaction that ``begin_early`` began, if there is one."""
-        if self._producer is not None:
-            self._producer.drop_early()
-
     def transact(
         self,
         messages: Iterable[ProducerMessage],

@@ -235,7 +235,7 @@ class TaskRun:
         self.setup.progress.made()
         with self._turns.of_callback():
             valid_through_ms = self.rounds.valid_through_ms
-            rows = self.answers.prepare(rows, ranges)
+            rows = self.answers.prepare(rows)
             running = RunningBatch(ranges.record_count_max, started_ms)
             awaited = awaited_executors(self.reader.session, self.setup.context)
             with self._turns.writing(running), awaited:

@@ -76,7 +76,6 @@ def _in_use() -> dict[str, str]:
         "REQUEST_TIMEOUT_S": f"{kafka_clients.REQUEST_TIMEOUT_S:.0f}",
         "transaction.timeout.ms": str(kafka_clients.TRANSACTION_TIMEOUT_MS),
         "OFFSETS_TIMEOUT_S": f"{kafka_clients.OFFSETS_TIMEOUT_S:.0f}",
-        "ABORT_S": f"{kafka_clients.ABORT_S:.0f}",
         "REFUSAL_CHECK_S": f"{kafka_errors.REFUSAL_CHECK_S:.0f}",
         "REFUSAL_TIMEOUT_S": f"{kafka_clients.REFUSAL_TIMEOUT_S:.0f}",
         "request.timeout.ms": FETCH["request.timeout.ms"],
