@@ -335,7 +335,7 @@ OWN_KEYS: tuple[Key, ...] = (
         "STRING",
         "Which Spark task writes a row. With `none` it is the task that reads the record: a batch "
         "has a file for each table, partition value and Spark task. With `hash` the rows of a "
-        "table go to one task, and those of a large table are divided by partition value: a batch "
+        "table go to one task, and those of a large table are divided by partition value. A batch "
         "has about one file for each table and partition value. Use it with many tables.",
         NO_DISTRIBUTION,
         choices=(NO_DISTRIBUTION, HASH_DISTRIBUTION),
@@ -343,8 +343,8 @@ OWN_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.tables.write-mode",
         "STRING",
-        "How rows are replaced and deleted by key: `merge-on-read` writes equality delete files, "
-        "and deletion vectors in tables of format version 3; `copy-on-write` writes the data files "
+        "How rows are replaced and deleted by key. `merge-on-read` writes equality delete files, "
+        "and deletion vectors in tables of format version 3. `copy-on-write` writes the data files "
         "with the rows again, for small tables and readers without support for deletes.",
         MERGE_ON_READ,
         choices=(MERGE_ON_READ, COPY_ON_WRITE),
