@@ -57,3 +57,9 @@ def test_every_how_to_is_in_the_navigation_once() -> None:
     assert sorted(listed) == sorted(
         page.relative_to(DOCS).as_posix() for page in (DOCS / "how-to").rglob("*.md")
     )
+
+
+def test_pages_embed_nothing_of_other_hosts() -> None:
+    """The site is complete when it is opened from a folder. Links may lead to other hosts."""
+    embedded = re.compile(r"!\[[^\]]*\]\(https?:|<(?:img|script|link|iframe)\b[^>]*https?:")
+    assert [page for page in DOCS.rglob("*.md") if embedded.search(page.read_text("utf-8"))] == []
