@@ -29,6 +29,9 @@ placeholders. An unknown key with the prefix `icefloe.` is an error. An unknown 
 `iceberg.` is a warning, because the Java sink accepts it and a later version of that sink may know
 it. Other unknown keys are stored and ignored.
 
+Editors complete and check these keys with the [JSON Schema of a connector](connector.schema.json):
+see [Keep connectors in Git](../how-to/connectors-in-git.md#complete-keys-in-an-editor).
+
 Warnings are in the log of the node, in `Warning` headers of the validate answer, and in the output
 of `icefloe validate`, `icefloe diff` and `icefloe apply`. `icefloe validate --strict` ends with
 status 1 if there is a warning.

@@ -53,11 +53,13 @@ def schema() -> dict[str, Any]:
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:icefloe:connector",
         "title": "Icefloe connector",
         "$defs": {"config": config},
         "if": {"type": "object", "required": ["config"]},
         "then": {
             "properties": {
+                "$schema": {"type": "string"},
                 "name": {"type": "string", "minLength": 1},
                 "config": {"$ref": "#/$defs/config"},
                 "initial_state": {"enum": ["RUNNING", "PAUSED", "STOPPED"]},

@@ -3,12 +3,15 @@
 Rules of this file:
 - Prose, comments, texts and identifiers are searched alike; parts of an identifier count as words.
 - A place that must keep a word (a third party's name, a recorded text) is named with its reason.
+- Guides and reference pages have no long sentences. Names in code are one word, also several in a
+  row. A cell of a table is text as well; a semicolon divides its items.
 """
 
 from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -77,6 +80,37 @@ _PATTERN = re.compile(
 
 
 _SOUGHT = tuple(INSTEAD) + tuple(PHRASES)
+SENTENCE_WORDS_MAX = 30
+SHORT_SENTENCES = ("docs/how-to", "docs/reference")
+_FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+_STARTS = re.compile(r"\s*(?:[-*]|#+|:|1\.) +")
+_NUMBER = re.compile(r"\s*\d+\. +")
+_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_NAMES = re.compile(r"(?:``.+?``|`[^`]*`)(?:(?:,? and |,? or |, )(?:``.+?``|`[^`]*`))*")
+
+
+def sentences(page: str) -> Iterator[str]:
+    """Yield the sentences of a page: of paragraphs, items of lists, headings and cells."""
+    for part in _parts(_FENCED.sub("", page)):
+        plain = _LINK.sub(r"\1", _NAMES.sub("name", part))
+        yield from re.split(r"(?<=[.!?])[*)]* +", plain)
+
+
+def _parts(page: str) -> Iterator[str]:
+    lines: list[str] = []
+    is_in_list = False
+    for line in [*page.splitlines(), ""]:
+        start = _STARTS.match(line) or (_NUMBER.match(line) if is_in_list else None)
+        if not line.startswith(" "):
+            is_in_list = start is not None
+        is_code = not lines and start is None and line.startswith("    " * (1 + is_in_list))
+        if not line.strip() or line.startswith("|") or start or is_code:
+            yield " ".join(lines)
+            lines = []
+        if line.startswith("|"):
+            yield from re.split(r" \| |; ", line)
+        elif line.strip() and not is_code:
+            lines.append(line[start.end() if start else 0 :].strip())
 
 
 def places(name: str, text: str) -> list[str]:
@@ -132,3 +166,28 @@ def test_plain_words_only() -> None:
         for place in places(name, (ROOT / name).read_text("utf-8"))
     ]
     assert not found, "\n".join(found)
+
+
+def test_sentences_are_found_in_text_lists_and_tables() -> None:
+    """Code is left out; names in code are one word; links count by their text."""
+    page = (
+        "# Head line\n\nOne [two three](x.md) four. `a`, `b` and `c`\ngo. Last: `d`\n\n"
+        "```json\n{no}\n```\n\n- item\n  more.\n\n        code\n\n    code\n\n1. first\n"
+        "| a | b; c |\n"
+    )
+    assert [found.strip(" |") for found in sentences(page) if found.strip(" |")] == [
+        *("Head line", "One two three four.", "name go.", "Last: name", "item more."),
+        *("first", "a", "b", "c"),
+    ]
+
+
+def test_sentences_of_guides_and_references_are_short() -> None:
+    """A reader looks up one thing; a sentence has one thought."""
+    long = [
+        f"{page.relative_to(ROOT)}: {len(found)} words: {' '.join(found)}"
+        for folder in SHORT_SENTENCES
+        for page in sorted((ROOT / folder).rglob("*.md"))
+        for sentence in sentences(page.read_text("utf-8"))
+        if len(found := re.findall(r"\S*\w\S*", sentence)) > SENTENCE_WORDS_MAX
+    ]
+    assert not long, "\n".join(long)

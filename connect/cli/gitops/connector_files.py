@@ -3,7 +3,7 @@
 Rules of this file:
 - Values stay the text of the file: a number or a ``yes`` in YAML is not converted, because Kafka
   Connect's configuration values are text. ``true`` and ``false`` of JSON become text.
-- A duplicate key is an error.
+- A duplicate key is an error. ``$schema`` is for editors, and no key of the connector.
 - Every error names the file and, if known, the connector or key.
 """
 
@@ -163,6 +163,7 @@ def _connector(item: Any, where: str, unnamed: str | None) -> DesiredConnector:
         raise ConnectorFileError(
             f"{where}: a connector is an object with keys, not a {_kind(item)}"
         )
+    item = {key: value for key, value in item.items() if key != "$schema"}
     inner = item.get("config")
     own = inner.get("name", unnamed) if isinstance(inner, dict) else unnamed
     name = item.get("name", own)

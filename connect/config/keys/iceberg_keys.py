@@ -332,7 +332,7 @@ OWN_KEYS: tuple[Key, ...] = (
         "STRING",
         "Which Spark task writes a row. With `none` it is the task that reads the record: a batch "
         "has a file for each table, partition value and Spark task. With `hash` the rows of a "
-        "table go to one task, and those of a large table are divided by partition value: a batch "
+        "table go to one task, and those of a large table are divided by partition value. A batch "
         "has about one file for each table and partition value. Use it with many tables.",
         NO_DISTRIBUTION,
         choices=(NO_DISTRIBUTION, HASH_DISTRIBUTION),

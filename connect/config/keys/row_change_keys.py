@@ -9,8 +9,8 @@ ROW_CHANGE_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.tables.write-mode",
         "STRING",
-        "How rows are replaced and deleted by key: `merge-on-read` writes equality delete files, "
-        "and deletion vectors in tables of format version 3; `copy-on-write` writes the data files "
+        "How rows are replaced and deleted by key. `merge-on-read` writes equality delete files, "
+        "and deletion vectors in tables of format version 3. `copy-on-write` writes the data files "
         "with the rows again, for small tables and readers without support for deletes.",
         MERGE_ON_READ,
         choices=(MERGE_ON_READ, COPY_ON_WRITE),

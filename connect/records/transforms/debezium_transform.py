@@ -159,7 +159,7 @@ def _field(struct: Struct, name: str) -> Any:
 DECLARATION: Final = Declaration(
     "DebeziumTransform",
     ICEBERG,
-    "Converts a Debezium change event to its row (`after`, or `before` for deletes) and adds a "
+    "Converts a Debezium change event to its row: `after`, or `before` for deletes. It adds a "
     "struct `_cdc` with `op` (I, U or D), `ts`, `offset`, `source`, `target` and the message "
     "`key`. Route by `_cdc.target`. For records without schema, the key is added only if it is a "
     "map, and an insert, update or logical message without row is dropped and counted. A truncate "

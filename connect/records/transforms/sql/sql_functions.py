@@ -101,7 +101,7 @@ FORMATS: Final = frozenset({"format_string", "printf"})
 
 def functions_text() -> str:
     """Return the list of functions for the documentation."""
-    return "; ".join(
-        f"{group.lower()}: {', '.join(f'`{name}`' for name in sorted(names.split()))}"
+    return "\n".join(
+        f"- {group.lower()}: {', '.join(f'`{name}`' for name in sorted(names.split()))}"
         for group, names in _GROUPS.items()
     )

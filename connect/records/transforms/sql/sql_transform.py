@@ -141,8 +141,8 @@ _QUERY_DOC: Final = (
 )
 
 _FUNCTIONS_DOC: Final = (
-    "The query can call these functions, with their simple names and without options: "
-    f"{functions_text()}. "
+    "The query can call these functions, with their simple names and without options:\n\n"
+    f"{functions_text()}\n\n"
     "Other functions are rejected when the connector is validated. Errors that only Spark detects "
     "fail the task when it starts (`sql_query`), with the error condition of Spark.\n\n"
     f"Limits: the query has at most {CHARACTERS_MAX:,} characters and {NESTING_MAX} levels of "
@@ -154,10 +154,11 @@ _FUNCTIONS_DOC: Final = (
     "over lists and maps of the arguments of that function, in at most three levels.\n\n"
     "Patterns of `rlike`, `like`, `split` and `regexp_*` must be literals. A query has at most 50 "
     "of them. A regular expression is one of Java, with at most 1,000 characters. A query is "
-    "rejected if a quantifier repeats an expression that can be empty, such as `(a*)*`, if several "
-    "alternatives can be empty, or if the expression contains `\\G`, `\\X` or comments. A match "
-    "has 20,000 steps, and 1,000 more for each character of the text. A record that needs more is "
-    "rejected. Delimiters of `str_to_map` and the key of `parse_url` cannot have quantifiers.\n\n"
+    "rejected if a quantifier repeats an expression that can be empty, such as `(a*)*`. It is also "
+    "rejected if several alternatives can be empty, or if the expression contains `\\G`, `\\X` or "
+    "comments. A match has 20,000 steps, and 1,000 more for each character of the text. A record "
+    "that needs more is rejected. Delimiters of `str_to_map` and the key of `parse_url` cannot "
+    "have quantifiers.\n\n"
 )
 
 _TABLES_DOC: Final = (

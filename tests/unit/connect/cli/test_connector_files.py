@@ -121,3 +121,17 @@ def test_paths_without_connectors_are_errors(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(b"\xff\xfe")
     with pytest.raises(ConnectorFileError, match="cannot be read"):
         read([tmp_path])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"$schema":"s.json","name":"a","config":{"connector.class":"IcebergSink"}}',
+        '{"$schema":"s.json","name":"a","connector.class":"IcebergSink"}',
+    ],
+)
+def test_the_schema_that_a_file_names_is_for_editors(tmp_path: Path, content: str) -> None:
+    """It is no key of the connector, in either form."""
+    (tmp_path / "a.json").write_text(content)
+    [found] = read([tmp_path])
+    assert found.config == {"name": "a", "connector.class": "IcebergSink"}

@@ -63,6 +63,15 @@ def test_the_schema_accepts_every_example(editor: Draft202012Validator, example:
     assert [error.message for error in editor.iter_errors(given)] == []
 
 
+def test_a_file_may_name_the_schema(editor: Draft202012Validator) -> None:
+    """In both shapes, as docs/how-to/connectors-in-git.md shows; the schema has an identifier."""
+    config = {"connector.class": "IcebergSinkConnector", "topics": "t"}
+    named = {"$schema": "connector.schema.json", "name": "c"}
+    assert editor.is_valid({**named, "config": config})
+    assert editor.is_valid({**named, **config})
+    assert connector_schema.schema()["$id"] == "urn:icefloe:connector"
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
