@@ -89,7 +89,9 @@ def _view(node: RunningNode, what: str, connector: str = "views") -> dict[str, A
 
 def test_rounds_are_listed_in_order(node: RunningNode) -> None:
     """Each round has its result and the time at which it was received."""
-    rounds = _view(node, "rounds")["rounds"]
+    view = _view(node, "rounds")
+    rounds = view["rounds"]
+    assert view["answered"] is True
     assert [r["commit_id"][-1] for r in rounds] == ["1", "2"]
     assert all(r["ended_ms"] > 1_600_000_000_000 for r in rounds)
     assert rounds[0]["tables"][0] == _done("db.a", 11)

@@ -83,7 +83,8 @@ class Views:
         view: Mapping[str, Any]
         match kind:
             case "rounds":
-                view = {"rounds": list(run.reports.rounds) if run is not None else []}
+                rounds = list(run.reports.rounds) if run is not None else []
+                view = {"rounds": rounds, "answered": self._is_answered(state, run)}
             case "tables":
                 view = {"tables": run.reports.tables() if run is not None else []}
             case "lag":
@@ -97,6 +98,13 @@ class Views:
             case "audit":
                 view = self._audit(state)
         return {"connector": state.name, **view}
+
+    def _is_answered(self, state: StoredConnector, run: ConnectorRun | None) -> bool | None:
+        """Whether all tasks have answered a round of the present configuration, if they do."""
+        config = self._configs.valid(state)
+        if config is not None and config.aggregation is not None:
+            return None
+        return run is not None and run.reports.is_answered and run.config == state.config
 
     def _audit(self, state: StoredConnector) -> Mapping[str, Any]:
         """Compare rows in with rows out; reads the whole control topic and every manifest."""
