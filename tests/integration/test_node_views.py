@@ -125,10 +125,11 @@ def test_dead_letters_have_their_origin_and_no_content(
     node: RunningNode, kafka_properties: dict[str, str]
 ) -> None:
     """The newest first; those of other connectors in the same topic are left out."""
+    failed = {"stage": "VALUE_CONVERTER", "exception.message": "x" * 9999}
     errors = [
-        {"connector.name": "views", "topic": "t", "partition": "3", "offset": "7"},
-        {"connector.name": "other", "topic": "t", "partition": "0", "offset": "1"},
-        {"connector.name": "views", "stage": "VALUE_CONVERTER", "exception.message": "x" * 9999},
+        {"topic": "t", "partition": "3", "offset": "7", "connector.name": "views"},
+        {"topic": "t", "partition": "0", "offset": "1", "connector.name": "other"},
+        {"topic": "t", "partition": "0", "offset": "2", "connector.name": "views", **failed},
         {},
     ]
     _produce(kafka_properties, node.properties["dead"], errors)
