@@ -90,9 +90,16 @@ def findings(
             value = entry["value"]
             result.errors.extend(
                 f"{item.source}: {item.name}: {value['name']}: {sentence}"
-                for sentence in value["errors"]
+                for sentence in distinct(value["name"], value["errors"])
             )
     return result
+
+
+def distinct(key: str, sentences: Iterable[str]) -> list[str]:
+    """Return the errors of a key, without what Kafka adds to a value of a wrong type."""
+    listed = list(sentences)
+    added = f"Invalid value null for configuration {key}: "
+    return [text for text in listed if len(listed) == 1 or not text.startswith(added)]
 
 
 def apply_plan(

@@ -18,6 +18,7 @@ from connect.cli.gitops.apply import (
     Progress,
     apply_plan,
     compare,
+    distinct,
     findings,
     wait_until_running,
 )
@@ -45,6 +46,8 @@ Owner = Annotated[
 Prune = Annotated[
     bool, typer.Option("--prune", help="Delete connectors of this owner that are in no file.")
 ]
+_SYSTEMS = ("brokers", "catalog", "object store", "schema registries")
+"""Systems that only a node asks."""
 DEFAULT_OWNER = "apply"
 """Owner of connectors that are applied without ``--owner``, from any folder."""
 
@@ -215,6 +218,7 @@ def validate(
         with node(server) as client:
             result = findings(client, desired, is_remote=remote)
     is_valid = not (result.errors or (strict and result.warnings))
+    not_asked = () if server is not None and remote else _SYSTEMS
     emit(
         output,
         {
@@ -222,6 +226,7 @@ def validate(
             "connectors": [item.name for item in desired],
             "errors": result.errors,
             "warnings": result.warnings,
+            "not_asked": not_asked,
         },
         names=[item.name for item in desired],
         as_table=lambda: echo(f"{len(desired)} connector(s) are valid") if is_valid else None,
@@ -229,6 +234,9 @@ def validate(
     _print_warnings(result)
     if result.errors:
         _print_errors(result.errors)
+    if not_asked:
+        way = "use --server URL" if server is None else "omit --no-remote"
+        echo(f"not asked: {', '.join(not_asked)}; {way}", err=True)
     if not is_valid:
         raise typer.Exit(ExitStatus.NO)
 
@@ -253,7 +261,7 @@ def _check_offline(item: DesiredConnector, result: Findings) -> None:
     result.errors.extend(
         f"{item.source}: {item.name}: {key}: {sentence}"
         for key, sentences in {**checked.errors, **errors}.items()
-        for sentence in sentences
+        for sentence in distinct(key, sentences)
     )
 
 
