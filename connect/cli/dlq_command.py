@@ -120,7 +120,9 @@ def replay_dead_letters(
     ] = None,
     topic: Annotated[
         str | None,
-        typer.Option("--topic", help="Source topic of dead letters without context headers."),
+        typer.Option(
+            "--topic", help="Source topic of dead letters without headers about their error."
+        ),
     ] = None,
     output: Output = "table",
     yes: Yes = False,

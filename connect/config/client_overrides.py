@@ -33,6 +33,11 @@ _REFUSAL = (
     "A connector cannot set {name}: set names of classes, files, libraries, logins, commands "
     "and services in the node's properties."
 )
+_LOGIN_REFUSAL = (
+    "A connector cannot set {name}: all connectors have the login of the node. Set "
+    "sasl.jaas.config in the node's properties, or run this connector on other nodes, whose login "
+    "may read its topics."
+)
 
 
 def split(raw: Mapping[str, str | None], prefix: str) -> dict[str, str]:
@@ -69,6 +74,7 @@ def override_errors(raw: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
         for name, value in split(raw, prefix).items():
             full = prefix + name
             if is_refused(name):
-                yield full, _REFUSAL.format(name=full)
+                text = _LOGIN_REFUSAL if name.endswith("sasl.jaas.config") else _REFUSAL
+                yield full, text.format(name=full)
             elif name in CLIENT_KEYS:
                 yield from ((full, why) for why in typed(CLIENT_KEYS[name], value).errors)

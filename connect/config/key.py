@@ -31,6 +31,8 @@ _RANGES = {
 }
 _INTEGER = re.compile(r"[+-]?\d+")  # digits of any script, as in Java
 _DIGITS_MAX = 1_000
+_TIME = re.compile(r"(\d{1,12}) *(ms|s|sec|m|min|h|d)")
+_MS = {"ms": 1, "s": 1_000, "sec": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
 
 class _Absent:
@@ -152,9 +154,17 @@ def typed(key: Key, text: str | None, *, name: str | None = None) -> TypedValue:
     try:
         value = _convert(key.type, text)
     except ValueError as error:
-        sentence = _sentence(name or key.name, key, text, str(error))
+        sentence = _sentence(name or key.name, key, text, f"{error}{_in_unit(key, text)}")
         return TypedValue(None, (sentence, *_checked(key, None)))
     return TypedValue(value, _checked(key, value))
+
+
+def _in_unit(key: Key, text: str | None) -> str:
+    """Return how to write a time such as ``10s`` for a key of milliseconds, or an empty text."""
+    match = _TIME.fullmatch((text or "").strip().lower()) if key.unit == "ms" else None
+    if match is None:
+        return ""
+    return f"; write milliseconds: {int(match[1]) * _MS.get(match[2], 86_400_000)}"
 
 
 def _sentence(name: str, key: Key, value: object, why: str) -> str:

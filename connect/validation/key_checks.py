@@ -236,15 +236,16 @@ def unknown(name: str) -> str | None:
     return None
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str:
     """Return a suggestion of the nearest known name for an error message, or an empty text.
 
-    Among more than ``SUGGESTED_NAMES_MAX`` names none is suggested: a request could make it slow.
+    ``similarity`` is from 0 to 1. Among more than ``SUGGESTED_NAMES_MAX`` names none is suggested:
+    a request could make it slow.
     """
     names = sorted(islice(known, SUGGESTED_NAMES_MAX + 1))
     if len(names) > SUGGESTED_NAMES_MAX:
         return ""
-    matches = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(name, names, n=1, cutoff=similarity)
     return f" Did you mean {matches[0]}?" if matches else ""
 
 

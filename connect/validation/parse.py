@@ -198,7 +198,7 @@ def check(raw: Raw) -> Checked:
         checked.add(
             "connector.class",
             f"Failed to find any class that implements Connector and which name matches "
-            f"{class_name}",
+            f"{class_name}.{BUILT_IN.nearest(class_name.strip(), 'sink')}",
         )
     return checked
 

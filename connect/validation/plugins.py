@@ -35,7 +35,7 @@ from connect.records.transforms.predicates import PREDICATES
 from connect.records.transforms.transform import KAFKA, OWN, Declaration, Side, typed_options
 from connect.records.transforms.transform_classes import DECLARATIONS, names_of
 from connect.validation.cross_key_rules import check_sink
-from connect.validation.key_checks import Checked
+from connect.validation.key_checks import Checked, nearest
 
 PluginType = Literal[
     "sink", "source", "transformation", "predicate", "converter", "header_converter"
@@ -56,6 +56,8 @@ INTERFACES: Mapping[PluginType, str] = {
     "converter": "Converter",
     "header_converter": "HeaderConverter",
 }
+SIMILARITY = 0.8
+"""Classes that are less similar are not suggested."""
 KAFKA_VERSION = "4.3.1"
 SINK_VERSION = version("icefloe")
 
@@ -139,8 +141,16 @@ class Plugins:
                 + "?"
             )
         if other is None:
-            return invalid(key, class_name, f"Class {class_name} could not be found.")
+            near = self.nearest(class_name.strip(), kind)
+            return invalid(key, class_name, f"Class {class_name} could not be found.{near}")
         return f"Class class {other.class_name} does not implement the {INTERFACES[kind]} interface"
+
+    def nearest(self, class_name: str, kind: PluginType) -> str:
+        """Return a suggestion of the nearest class, or an empty text."""
+        names = {name for plugin in self.of(kind) for name in plugin.names}
+        is_full = "." in class_name
+        listed = [name for name in names if ("." in name) == is_full]
+        return nearest(class_name, listed, similarity=SIMILARITY)
 
     def connector(self, name: str) -> Plugin | None:
         """Return the connector with a name, or None."""

@@ -57,9 +57,32 @@ def test_a_bad_record_fails_the_task_and_is_named(running: RunningStack) -> None
         assert "errors.tolerance" in cause
         assert text in cause
     assert CONTENT not in running.api.get(f"/connectors/{name}/status").text
+    _follow_the_advice(running, name, topic)
     assert not [file for file, text in running.logs().items() if CONTENT in text]
     assert CONTENT not in running.api.get("/metrics").text
     running.delete(name)
+
+
+def _follow_the_advice(running: RunningStack, name: str, topic: str) -> None:
+    """Set what the errors name, until the records are dead letters that a command explains."""
+    letters = f"{name}-letters"
+    topic_name = f"errors.deadletterqueue.topic.name={letters}"
+    assert running.icefloe("patch", name, "errors.tolerance=all", topic_name)[0] == 0
+    factor = "errors.deadletterqueue.topic.replication.factor"
+    running.wait_until(
+        lambda: factor in running.trace(name), lambda: f"{factor}: {running.trace(name)}"
+    )
+    assert running.icefloe("patch", name, f"{factor}=1")[0] == 0
+    count = f"topic {letters}: {len(REFUSED)} dead letters"
+    running.wait_until(
+        lambda: count in running.icefloe("dlq", "list", name)[1],
+        lambda: f"{count}: {running.icefloe('dlq', 'list', name)}",
+    )
+    _, listed = running.icefloe("dlq", "list", name)
+    assert "unknown" not in listed.replace("table unknown", "")
+    assert f"source topic {topic}" in listed
+    record = running.records(letters)[0]
+    assert not [key for key, _ in record.headers() if key.startswith("__connect.errors")]
 
 
 @pytest.mark.faults

@@ -53,7 +53,7 @@ class DeadLetterTool:
         folder: Path,
         node: RunningNode | None = None,
     ) -> None:
-        self._kafka = kafka
+        self.kafka = kafka
         self.node = node
         self.name = unique_name("replays")
         self.source = topics.create("source", partitions=2, retention_ms="-1")
@@ -78,9 +78,19 @@ class DeadLetterTool:
             assert answer.status_code == 201, answer.text
 
     def add(
-        self, first: int, end: int, *, code: str = "bad_json", context: bool = True, **changes: str
+        self,
+        first: int,
+        end: int,
+        *,
+        code: str = "bad_json",
+        context: bool = True,
+        bare: bool = False,
+        **changes: str,
     ) -> list[KafkaRecord]:
-        """Dead letters of these source offsets, in a transaction as a task writes them."""
+        """Dead letters of these source offsets, in a transaction as a task writes them.
+
+        ``bare`` are those of another sink, without any headers about the error.
+        """
         enabled = {"errors.deadletterqueue.context.headers.enable": str(context).lower()}
         config = parse({**self.config, **enabled, **changes})
         error = RecordError("column=id", stage="VALUE_CONVERTER", code=code, table="db.t")
@@ -98,6 +108,12 @@ class DeadLetterTool:
             for n in range(first, end)
         ]
         built = [message(record, error, config, task_id=0) for record in records]
+        if bare:
+            built = [
+                replace(each, headers=record.headers)
+                for each, record in zip(built, records, strict=True)
+                if each is not None
+            ]
         self.producer.transact([each for each in built if each is not None])
         topic = [TopicPartition(self.topic, 0)]
         # the broker writes the markers of a transaction after it has acknowledged the commit
@@ -109,7 +125,7 @@ class DeadLetterTool:
         command, *more = arguments
         if self.node is not None:
             return ["dlq", command, self.name, *more, "--server", self.node.url]
-        where = ("-f", str(self.file), "--bootstrap-server", self._kafka["bootstrap.servers"])
+        where = ("-f", str(self.file), "--bootstrap-server", self.kafka["bootstrap.servers"])
         return ["dlq", command, self.name, *more, *where]
 
     def run(self, *arguments: str) -> CommandResult:
@@ -126,7 +142,7 @@ class DeadLetterTool:
     def back(self, topic: str | None = None, partitions: int = 2) -> list[KafkaRecord]:
         """Committed records of the source topic, or of another one."""
         read = [TopicPartition(topic or self.source, p) for p in range(partitions)]
-        return committed_records(self._kafka, *read)
+        return committed_records(self.kafka, *read)
 
     def close(self) -> None:
         """Close the connections."""
@@ -272,7 +288,7 @@ def test_a_replay_writes_only_to_source_topics_of_the_connector(
 ) -> None:
     """Neither ``--topic`` nor a forged header selects another one."""
     other = topics.create("other")
-    dead_letters.add(0, 1, context=False)
+    dead_letters.add(0, 1, bare=True)
     refused = dead_letters.run("replay", "--yes", "--topic", other)
     assert refused.status == 1, refused.output
     assert f"goes to topic {other} which does not exist, or which" in refused.stderr
@@ -315,7 +331,7 @@ def test_dead_letters_without_a_topic_stop_a_replay_before_its_start(
 ) -> None:
     """Without context headers a topic must be given; a missing topic is named."""
     dead_letters.add(0, 2)
-    bare = dead_letters.add(2, 3, context=False)[0]
+    bare = dead_letters.add(2, 3, bare=True)[0]
     refused = dead_letters.run("replay", "--yes")
     assert refused.status == 1
     assert "--topic" in refused.stderr
@@ -332,10 +348,28 @@ def test_dead_letters_without_a_topic_stop_a_replay_before_its_start(
     assert f"goes to topic {dead_letters.source}, partition 1" in refused.stderr
 
 
+def test_without_context_headers_the_tools_know_the_reason_and_the_source(
+    dead_letters: DeadLetterTool,
+) -> None:
+    """As the default is: no header of Kafka Connect; list, show and replay need none."""
+    expected = dead_letters.add(0, 4, context=False)
+    listed = dead_letters.run("list")
+    kind = f"4 x VALUE_CONVERTER RecordError, table db.t, source topic {dead_letters.source}"
+    assert kind in listed.stdout
+    displayed = dead_letters.run("show", "0:0")
+    assert "__icefloe.errors.exception.message: column=id [table=db.t]" in displayed.stdout
+    assert "__icefloe.errors.code: bad_json" in displayed.stdout
+    letters = committed_records(dead_letters.kafka, TopicPartition(dead_letters.topic, 0))
+    names = {name for letter in letters for name, _ in letter.headers[-9:]}
+    assert {name.rpartition("errors.")[0] for name in names} == {"__icefloe."}
+    assert dead_letters.run("replay", "--yes").status == 0
+    assert content(dead_letters.back()) == content(expected)
+
+
 def test_list_and_show_hide_the_content_by_default(dead_letters: DeadLetterTool) -> None:
     """Counts, first and last position, headers and sizes; key and value on request."""
     dead_letters.add(0, 5)
-    dead_letters.add(5, 7, context=False)
+    dead_letters.add(5, 7, bare=True)
     listed = dead_letters.run("list")
     assert "7 dead letters" in listed.stdout
     kind = f"5 x VALUE_CONVERTER RecordError, table db.t, source topic {dead_letters.source}"

@@ -19,6 +19,8 @@ from tests.support.stack import Topics, unique_name
 
 pytestmark = pytest.mark.kafka
 SECRET = "hunter2-canary"
+ROUNDS = "events-coordinator.json"
+ROUND = {"event": "round", "commit_id": "1", "partial": False, "tables": []}
 
 
 class Cli:
@@ -30,6 +32,16 @@ class Cli:
 
     def __call__(self, *arguments: str) -> tuple[int, str]:
         return self.node.icefloe(*arguments)
+
+    @property
+    def catalog(self) -> dict[str, str]:
+        """Keys of a catalog that answers."""
+        return {
+            "iceberg.catalog.type": "sql",
+            "iceberg.catalog.uri": f"sqlite:///{self.folder.parent}/catalog.db",
+            "iceberg.catalog.warehouse": f"file://{self.folder.parent}/lake",
+            "iceberg.tables.auto-create-enabled": "true",
+        }
 
     def write(self, name: str, **config: str) -> None:
         """A connector's file."""
@@ -55,6 +67,7 @@ class Cli:
 @pytest.fixture(scope="module")
 def node(broker: Broker, tmp_path_factory: Any) -> Iterator[RunningNode]:
     node = RunningNode(tmp_path_factory.mktemp(unique_name("gitops")), broker.bootstrap_servers)
+    (node.folder / ROUNDS).write_text(json.dumps([ROUND]))
     node.start()
     yield node
     node.close()
@@ -73,17 +86,18 @@ def test_apply_converges(cli: Cli) -> None:
     cli.write("foreign")
     assert cli.files("apply", "--owner", "others")[0] == 0
     (cli.folder / "foreign.yaml").unlink()
-    cli.write("one")
-    cli.write("two")
+    cli.write("one", **cli.catalog)
+    cli.write("two", **cli.catalog)
     code, text = cli.files("diff")
     assert (code, "+ one" in text, "2 to create" in text) == (1, True, True)
     code, text = cli.files("apply", "--dry-run")
     assert (code, cli.names()) == (1, {"foreign"})
     code, text = cli.files("apply", "--wait", "150")
-    assert code == 0, text
+    assert (code, text) == (0, "created one, running\ncreated two, running\n")
     assert cli.names() == {"foreign", "one", "two"}
     assert cli.files("diff")[0] == cli.files("apply")[0] == 0
-    cli.write("one", **{"iceberg.tables": "db.u", "iceberg.catalog.credential": f"{SECRET}2"})
+    second = {"iceberg.tables": "db.u", "iceberg.catalog.credential": f"{SECRET}2"}
+    cli.write("one", **cli.catalog, **second)
     (cli.folder / "two.yaml").unlink()
     code, text = cli.files("diff", "--prune")
     assert code == 1
@@ -93,9 +107,13 @@ def test_apply_converges(cli: Cli) -> None:
     code, displayed = cli.files("diff", "--prune", "-o", "json")
     actions = {a["connector"]: a["action"] for a in json.loads(displayed)["actions"]}
     assert actions == {"one": "update", "two": "prune"}
-    assert cli.files("apply", "--prune", "--yes", "--wait", "150")[0] == 0
+    code, done = cli.files("apply", "--prune", "--yes", "--wait", "150")
+    assert code == 0, done
+    assert done.startswith("updated one, running\n    ~ iceberg.catalog.credential: ")
+    assert "    ~ iceberg.tables: db.t -> db.u\n" in done
+    assert "deleted two\n" in done
     assert cli.names() == {"foreign", "one"}
-    assert SECRET not in text + displayed
+    assert SECRET not in text + displayed + done
     cli.write("foreign")
     code, text = cli.files("apply")
     assert code == 1
@@ -144,14 +162,62 @@ def test_validate_checks_live_services_and_apply_does_not(cli: Cli) -> None:
     assert code == 1
     assert "one: iceberg.catalog.uri: Asked the rest catalog at http://127.0.0.1:1" in text
     assert SECRET not in text
-    assert cli.files("validate", "--no-remote") == (0, "1 connector(s) are valid\n")
+    assert "not asked" not in text
+    note = "not asked: brokers, catalog, object store, schema registries; omit --no-remote\n"
+    assert cli.files("validate", "--no-remote") == (0, f"1 connector(s) are valid\n{note}")
     assert cli.files("apply")[0] == 0
     assert cli.names() == {"one"}
 
 
+def test_apply_that_waits_asks_as_validate_does(cli: Cli) -> None:
+    """If the catalog does not answer, apply --wait changes nothing and gives the reason."""
+    cli.write("one")
+    code, text = cli.files("apply", "--wait", "150")
+    assert code == 2
+    assert "one: iceberg.catalog.uri: Asked the rest catalog at http://127.0.0.1:1" in text
+    assert "nothing was changed" in text
+    assert cli.names() == set()
+
+
+def test_apply_that_waits_ends_when_a_task_has_failed(cli: Cli) -> None:
+    """The status is 1, the reason is there, and the output says what was done."""
+    (cli.node.folder / "fail-one-0").write_text('{"code": "gone", "retriable": false}')
+    cli.write("one", **cli.catalog)
+    code, text = cli.files("apply", "--wait", "150")
+    assert code == 1
+    assert "created one, failed\n" in text
+    assert "error: one: FAILED: Stub: gone" in text
+    assert "to create" not in text
+
+
+def test_apply_that_waits_waits_until_tasks_have_read(cli: Cli) -> None:
+    """RUNNING alone is not enough: the tasks of this configuration have answered a round."""
+    rounds = cli.node.folder / ROUNDS
+    content = rounds.read_text()
+    try:
+        rounds.write_text(json.dumps([{**ROUND, "partial": True}]))
+        cli.write("one", **cli.catalog)
+        code, text = cli.files("apply", "--wait", "2")
+        assert code == 1
+        assert "created one, not ready" in text
+        assert "after 2 s: one: its tasks have not read yet" in text
+        table = {"table": "db.t", "code": "table_missing", "message": "gone"}
+        rounds.write_text(json.dumps([{**ROUND, "tables": [table]}]))
+        cli.write("one", **cli.catalog, **{"tasks.max": "2"})
+        code, text = cli.files("apply", "--wait", "150")
+        assert (code, "one: FAILED: db.t: table_missing: gone" in text) == (1, True)
+    finally:
+        rounds.write_text(content)
+    cli.write("one", **cli.catalog)
+    code, text = cli.files("apply", "--wait", "150", "-o", "json")
+    (action,) = json.loads(text)["actions"]
+    assert (code, action["action"], action["applied"]) == (0, "update", True)
+    assert action["state"] == "running"
+
+
 def test_control_commands_use_their_endpoints(cli: Cli) -> None:
     """Get, status, pause, resume, stop, restart and offsets."""
-    cli.write("one")
+    cli.write("one", **cli.catalog)
     assert cli.files("apply", "--wait", "150")[0] == 0
     code, text = cli("get", "one", "-o", "yaml")
     assert code == 0

@@ -89,7 +89,9 @@ def _view(node: RunningNode, what: str, connector: str = "views") -> dict[str, A
 
 def test_rounds_are_listed_in_order(node: RunningNode) -> None:
     """Each round has its result and the time at which it was received."""
-    rounds = _view(node, "rounds")["rounds"]
+    view = _view(node, "rounds")
+    rounds = view["rounds"]
+    assert view["answered"] is True
     assert [r["commit_id"][-1] for r in rounds] == ["1", "2"]
     assert all(r["ended_ms"] > 1_600_000_000_000 for r in rounds)
     assert rounds[0]["tables"][0] == _done("db.a", 11)
@@ -123,10 +125,11 @@ def test_dead_letters_have_their_origin_and_no_content(
     node: RunningNode, kafka_properties: dict[str, str]
 ) -> None:
     """The newest first; those of other connectors in the same topic are left out."""
+    failed = {"stage": "VALUE_CONVERTER", "exception.message": "x" * 9999}
     errors = [
-        {"connector.name": "views", "topic": "t", "partition": "3", "offset": "7"},
-        {"connector.name": "other", "topic": "t", "partition": "0", "offset": "1"},
-        {"connector.name": "views", "stage": "VALUE_CONVERTER", "exception.message": "x" * 9999},
+        {"topic": "t", "partition": "3", "offset": "7", "connector.name": "views"},
+        {"topic": "t", "partition": "0", "offset": "1", "connector.name": "other"},
+        {"topic": "t", "partition": "0", "offset": "2", "connector.name": "views", **failed},
         {},
     ]
     _produce(kafka_properties, node.properties["dead"], errors)

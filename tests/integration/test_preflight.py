@@ -246,6 +246,15 @@ def test_a_rest_catalog_is_checked(checked: ValidatedConnector, rest_catalog: Re
     )
 
 
+def test_an_address_that_is_no_catalog_is_named(checked: ValidatedConnector) -> None:
+    """Another service answers there, with JSON, or with a page."""
+    rest = {f"{CATALOG}type": "rest", f"{CATALOG}warehouse": ""}
+    node = f"http://127.0.0.1:{checked.server.port}"
+    for url in (node, f"{node}/ui"):
+        text = checked.error({**rest, f"{CATALOG}uri": url}, f"{CATALOG}uri")
+        assert "what answers at iceberg.catalog.uri is no Iceberg REST catalog" in text, url
+
+
 @pytest.mark.java
 def test_an_object_store_is_checked(checked: ValidatedConnector, tmp_path: Path) -> None:
     """A probe is written and deleted; refused keys and a missing bucket are errors."""
@@ -269,6 +278,9 @@ def test_an_object_store_is_checked(checked: ValidatedConnector, tmp_path: Path)
         assert "the store refuses the credentials" in text
         text = checked.error(wrong, f"{CATALOG}uri")  # the catalog's own file cannot be read
         assert "the object store of the catalog's files: the store refuses the credentials" in text
+        keyless = {key: "" for key in own if key.endswith(("key-id", "access-key"))}
+        text = checked.error({**own, **new, **keyless}, f"{CATALOG}s3.endpoint")
+        assert "no keys are set; set iceberg.catalog.s3.access-key-id and" in text
         nowhere = {**own, **new, f"{CATALOG}warehouse": "s3://nothing/w"}
         assert "bucket" in checked.error(nowhere, f"{CATALOG}s3.endpoint")
 

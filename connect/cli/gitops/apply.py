@@ -1,9 +1,10 @@
 """Applies a plan to a node and waits until its connectors run.
 
 Rules of this file:
-- The node validates every configuration first. If one is invalid, nothing is applied. This
-  validation contacts no broker and no catalog, so that their outage does not block a change.
+- The node validates every configuration first. If one is invalid, nothing is applied. Without a
+  wait, this contacts no broker and no catalog, so that their outage does not block a change.
 - Applying is idempotent: after an interruption, apply the same files again.
+- A connector runs when each of its tasks has answered a round with the present configuration.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from connect.errors import ExitStatus, IcefloeError, RetriableError
 TRIES_MAX = 10
 TRY_PAUSE_MS = 1_000
 POLL_MS = 500
+FAILED_MS = 5_000
+"""A connector that is FAILED for so long has failed; a state before a change lasts less."""
 _CONFLICT = 409
 _NOT_FOUND = 404
 _NOT_VALID = frozenset({400, _NOT_FOUND})
@@ -87,9 +90,16 @@ def findings(
             value = entry["value"]
             result.errors.extend(
                 f"{item.source}: {item.name}: {value['name']}: {sentence}"
-                for sentence in value["errors"]
+                for sentence in distinct(value["name"], value["errors"])
             )
     return result
+
+
+def distinct(key: str, sentences: Iterable[str]) -> list[str]:
+    """Return the errors of a key, without what Kafka adds to a value of a wrong type."""
+    listed = list(sentences)
+    added = f"Invalid value null for configuration {key}: "
+    return [text for text in listed if len(listed) == 1 or not text.startswith(added)]
 
 
 def apply_plan(
@@ -144,58 +154,95 @@ def _apply_action(client: NodeClient, action: Action, owner: str) -> None:
         client.ask("PUT", "connectors", action.name, "config", json=config)
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a connector is.
+
+    Attributes:
+        state: in lower case, with ``not ready`` and ``failed`` among them.
+        reason: why it is not in its target state; None if it is.
+    """
+
+    state: str
+    reason: str | None = None
+
+
 def wait_until_running(
     client: NodeClient,
     names: Mapping[str, str | None],
     clock: SystemClock,
     *,
     timeout_ms: int,
-    on_progress: Callable[[int], None],
+    on_progress: Callable[[Mapping[str, Progress]], None],
 ) -> None:
-    """Wait until connectors and all their tasks are in their target state.
+    """Wait until connectors are in their target state, and their tasks have read.
 
     Args:
         client: of the node.
         names: connectors with their initial state; None stands for RUNNING.
         clock: for the pauses between polls.
         timeout_ms: limit for all connectors together.
-        on_progress: receives the number of connectors in their target state.
+        on_progress: receives the progress of each connector.
 
     Raises:
-        NotReadyError: the timeout has passed; the message has the state of each other connector.
+        NotReadyError: a connector has failed, or the timeout has passed; the message has the
+            reason of each connector that is not in its target state.
     """
-    deadline_ms = clock.monotonic_ms() + timeout_ms
+    start_ms = clock.monotonic_ms()
+    failing_since_ms: dict[str, int] = {}
     while True:
-        states = {name: _state(client, name, target) for name, target in names.items()}
-        on_progress(sum(state is None for state in states.values()))
-        waiting = {name: state for name, state in states.items() if state is not None}
-        if not waiting:
+        progress = {name: _progress(client, name, target) for name, target in names.items()}
+        now_ms = clock.monotonic_ms()
+        on_progress(progress)
+        reasons = [f"{n}: {p.reason}" for n, p in sorted(progress.items()) if p.reason is not None]
+        if not reasons:
             return
-        if clock.monotonic_ms() >= deadline_ms:
-            lines = "; ".join(f"{name}: {state}" for name, state in sorted(waiting.items()))
-            raise NotReadyError(f"after {timeout_ms / 1000:.0f} s: {lines}")
+        failing_since_ms = {
+            name: failing_since_ms.get(name, now_ms)
+            for name, each in progress.items()
+            if each.state == "failed"
+        }
+        if any(now_ms - since_ms >= FAILED_MS for since_ms in failing_since_ms.values()):
+            raise NotReadyError("; ".join(reasons))
+        if now_ms - start_ms >= timeout_ms:
+            raise NotReadyError(f"after {timeout_ms / 1000:.0f} s: {'; '.join(reasons)}")
         clock.sleep_ms(POLL_MS)
 
 
-def _state(client: NodeClient, name: str, target: str | None) -> str | None:
-    """Return None if a connector is in its target state, else a description of its state."""
+def _progress(client: NodeClient, name: str, target: str | None) -> Progress:
     try:
         status = client.ask("GET", "connectors", name, "status")
+        state = str(status["connector"]["state"])
+        failed = [p for p in (status["connector"], *status["tasks"]) if p["state"] == "FAILED"]
+        if failed:
+            return Progress("failed", f"FAILED: {cause(failed[0])}")
+        if state in {"PAUSED", "STOPPED"} or state == target:
+            return Progress(state.lower())  # apply does not resume it
+        if state != (target or "RUNNING"):
+            return Progress("not ready", state)
+        return _task_progress(client, name, status["tasks"])
     except (RefusedError, RetriableError) as e:
-        return e.message
-    connector, tasks = status["connector"], status["tasks"]
-    failed = [part for part in (connector, *tasks) if part["state"] == "FAILED"]
-    if failed:
-        return f"FAILED: {cause(failed[0])}"
-    target_state = target or "RUNNING"
-    if connector["state"] != target_state:
-        # apply does not resume a connector that an operator has paused or stopped
-        return None if connector["state"] in ("PAUSED", "STOPPED") else str(connector["state"])
-    # the tasks of a bounded run may already be through
-    late = [t for t in tasks if t["state"] not in {target_state, "COMPLETED"}]
-    if late or (target_state == "RUNNING" and not tasks):
-        return f"{len(tasks) - len(late)} of {len(tasks)} tasks {target_state}"
-    return None
+        return Progress("not ready", e.message)
+
+
+def _task_progress(client: NodeClient, name: str, tasks: Sequence[Mapping[str, Any]]) -> Progress:
+    """Return the progress of a connector that is RUNNING."""
+    if tasks and all(task["state"] == "COMPLETED" for task in tasks):
+        return Progress("completed")
+    running = [t for t in tasks if t["state"] in {"RUNNING", "COMPLETED"} and not t.get("trace")]
+    if len(running) < len(tasks) or not tasks:
+        waiting = [cause(task) for task in tasks if task.get("trace")]
+        reason = f"{len(running)} of {len(tasks)} tasks RUNNING"
+        return Progress("not ready", ", ".join([reason, *waiting[:1]]))
+    view = client.ask("GET", "icefloe", "v1", "connectors", name, "rounds")
+    if view.get("answered") is False:
+        return Progress("not ready", "its tasks have not read yet")
+    tables = view["rounds"][-1]["tables"] if view.get("answered") else ()
+    for table in tables:
+        if "code" in table:
+            reason = f"FAILED: {table['table']}: {table['code']}: {table['message']}"
+            return Progress("failed", reason)
+    return Progress("running")
 
 
 def cause(part: Mapping[str, Any]) -> str:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import progress as rich_progress
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from connect.cli.gitops.apply import (
     Findings,
+    Progress,
     apply_plan,
     compare,
+    distinct,
     findings,
     wait_until_running,
 )
@@ -28,6 +31,7 @@ from connect.clock import SystemClock
 from connect.errors import ExitStatus, IcefloeError
 
 _MARKS = {"create": ("+", "green"), "update": ("~", "yellow"), "prune": ("-", "red")}
+_DONE = {"create": "created", "update": "updated", "prune": "deleted", "unchanged": "unchanged"}
 
 Files = Annotated[
     list[Path],
@@ -42,6 +46,8 @@ Owner = Annotated[
 Prune = Annotated[
     bool, typer.Option("--prune", help="Delete connectors of this owner that are in no file.")
 ]
+_SYSTEMS = ("brokers", "catalog", "object store", "schema registries")
+"""Systems that only a node asks."""
 DEFAULT_OWNER = "apply"
 """Owner of connectors that are applied without ``--owner``, from any folder."""
 
@@ -81,7 +87,9 @@ def apply(  # noqa: PLR0917 - the options of a command
     wait_s: Annotated[
         int,
         typer.Option(
-            "--wait", min=0, help="Seconds to wait until all connectors run; 0: do not wait."
+            "--wait",
+            min=0,
+            help="Seconds to wait until all connectors run and have read; 0: do not wait.",
         ),
     ] = 0,
     output: Output = "table",
@@ -93,29 +101,94 @@ def apply(  # noqa: PLR0917 - the options of a command
     """Create, update and prune connectors so that the node matches the files.
 
     All files are validated first. If one is invalid, nothing changes and the exit status is 2.
+    With --wait, brokers, catalogs and schema registries are asked too, as validate does.
     Without --owner, deletions need a confirmation: connectors of other folders may be among them.
     """
     desired = read(files)
     owner_name = owner or DEFAULT_OWNER
     with node(server) as client:
-        plan = _checked(client, desired, owner_name, output, prune=prune)
-        _show(plan, output)
+        plan = _checked(client, desired, owner_name, output, prune=prune, is_remote=bool(wait_s))
         if dry_run:
+            _show(plan, output)
             raise typer.Exit(ExitStatus.NO if plan.pending else ExitStatus.DONE)
         if owner is None:
-            _confirm_deletions(plan, yes=yes)
-        clock = SystemClock()
-        with _progress("applied", len(plan.pending), output) as step:
-            apply_plan(client, plan, clock, owner=owner_name, on_progress=step)
-        if wait_s:
-            with _progress("running", len(desired), output) as step:
-                wait_until_running(
-                    client,
-                    {item.name: item.initial_state for item in desired},
-                    clock,
-                    timeout_ms=wait_s * 1000,
-                    on_progress=step,
-                )
+            _confirm_deletions(plan, output, yes=yes)
+        outcome = _Outcome(plan)
+        try:
+            _carry_out(client, outcome, owner_name, output, wait_s)
+        finally:
+            _show_outcome(outcome, output)
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What apply has done.
+
+    Attributes:
+        plan: the actions.
+        applied_count: of the pending actions, from the first.
+        progress: of each connector in the files; empty without a wait.
+    """
+
+    plan: ApplyPlan
+    applied_count: int = 0
+    progress: Mapping[str, Progress] = field(default_factory=dict)
+
+    def actions(self) -> Iterator[tuple[Action, bool, str | None]]:
+        """Yield each action, whether it was applied, and the state of its connector if known."""
+        applied = {action.name for action in self.plan.pending[: self.applied_count]}
+        for action in self.plan.actions:
+            progress = self.progress.get(action.name)
+            yield action, action.name in applied, None if progress is None else progress.state
+
+
+def _carry_out(client: NodeClient, outcome: _Outcome, owner: str, output: str, wait_s: int) -> None:
+    plan, clock = outcome.plan, SystemClock()
+    with _progress("applied", len(plan.pending), output) as step:
+
+        def on_applied(count: int) -> None:
+            outcome.applied_count = count
+            step(count)
+
+        apply_plan(client, plan, clock, owner=owner, on_progress=on_applied)
+    desired = [action.desired for action in plan.actions if action.desired is not None]
+    if not wait_s:
+        return
+    with _progress("running", len(desired), output) as step:
+
+        def on_progress(progress: Mapping[str, Progress]) -> None:
+            outcome.progress = progress
+            step(sum(each.reason is None for each in progress.values()))
+
+        wait_until_running(
+            client,
+            {item.name: item.initial_state for item in desired},
+            clock,
+            timeout_ms=wait_s * 1000,
+            on_progress=on_progress,
+        )
+
+
+def _show_outcome(outcome: _Outcome, output: str) -> None:
+    def as_table() -> None:
+        for action, is_applied, state in outcome.actions():
+            if is_applied or action.kind == "unchanged":
+                _, color = _MARKS.get(action.kind, (" ", "dim"))
+                end = "" if state is None else f", {state}"
+                lines([(f"{_DONE[action.kind]} {action.name}{end}", color)])
+                lines(change_lines(action.changes) if action.kind == "update" else ())
+
+    emit(
+        output,
+        {
+            "actions": [
+                {**action.to_json(), "applied": is_applied, "state": state}
+                for action, is_applied, state in outcome.actions()
+            ]
+        },
+        names=[action.name for action, is_applied, _ in outcome.actions() if is_applied],
+        as_table=as_table,
+    )
 
 
 def validate(
@@ -145,6 +218,7 @@ def validate(
         with node(server) as client:
             result = findings(client, desired, is_remote=remote)
     is_valid = not (result.errors or (strict and result.warnings))
+    not_asked = () if server is not None and remote else _SYSTEMS
     emit(
         output,
         {
@@ -152,6 +226,7 @@ def validate(
             "connectors": [item.name for item in desired],
             "errors": result.errors,
             "warnings": result.warnings,
+            "not_asked": not_asked,
         },
         names=[item.name for item in desired],
         as_table=lambda: echo(f"{len(desired)} connector(s) are valid") if is_valid else None,
@@ -159,6 +234,9 @@ def validate(
     _print_warnings(result)
     if result.errors:
         _print_errors(result.errors)
+    if not_asked:
+        way = "use --server URL" if server is None else "omit --no-remote"
+        echo(f"not asked: {', '.join(not_asked)}; {way}", err=True)
     if not is_valid:
         raise typer.Exit(ExitStatus.NO)
 
@@ -183,7 +261,7 @@ def _check_offline(item: DesiredConnector, result: Findings) -> None:
     result.errors.extend(
         f"{item.source}: {item.name}: {key}: {sentence}"
         for key, sentences in {**checked.errors, **errors}.items()
-        for sentence in sentences
+        for sentence in distinct(key, sentences)
     )
 
 
@@ -208,10 +286,16 @@ def _converter_errors(config: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
 
 
 def _checked(
-    client: NodeClient, desired: Sequence[DesiredConnector], owner: str, output: str, *, prune: bool
+    client: NodeClient,
+    desired: Sequence[DesiredConnector],
+    owner: str,
+    output: str,
+    *,
+    prune: bool,
+    is_remote: bool = False,
 ) -> ApplyPlan:
     """The plan, after every file was found right; else the command ends with status 2."""
-    result = findings(client, desired, is_remote=False)
+    result = findings(client, desired, is_remote=is_remote)
     _print_warnings(result)
     if result.errors:
         if output in {"json", "yaml"}:
@@ -222,11 +306,12 @@ def _checked(
     return compare(client, desired, owner=owner, prune=prune)
 
 
-def _confirm_deletions(plan: ApplyPlan, *, yes: bool) -> None:
+def _confirm_deletions(plan: ApplyPlan, output: str, *, yes: bool) -> None:
     names = [action.name for action in plan.actions if action.kind == "prune"]
     if not names:
         return
     if not yes:
+        _show(plan, output)
         echo(
             f"--prune deletes connectors that no file of this command has, and that were applied "
             f"without --owner from any folder: {', '.join(names)}. Apply each folder with an "
@@ -286,10 +371,10 @@ def change_lines(changes: Iterable[KeyChange]) -> Iterator[tuple[str, str]]:
 def _progress(label: str, total: int, output: str) -> Iterator[Callable[[int], None]]:
     """Show a progress bar on a terminal; yields a function that sets the completed count."""
     console = Console(stderr=True)
-    bar = Progress(
-        TextColumn(label),
-        BarColumn(),
-        MofNCompleteColumn(),
+    bar = rich_progress.Progress(
+        rich_progress.TextColumn(label),
+        rich_progress.BarColumn(),
+        rich_progress.MofNCompleteColumn(),
         console=console,
         disable=output != "table" or not console.is_terminal or not total,
     )

@@ -26,6 +26,15 @@ _FILE_BYTES_MAX = 4 * 2**20
 _WRAPPED = frozenset({"name", "config", "initial_state"})
 
 
+_JSON_FAULTS = {
+    "Expecting ',' delimiter": "a comma is missing before this place",
+    "Expecting ':' delimiter": "a colon is missing after the key",
+    "Expecting property name enclosed in double quotes": "a key in double quotes is missing",
+    "Expecting value": "a value is missing; a text needs double quotes",
+    "Extra data": "there is text after the end of the JSON value",
+}
+
+
 class ConnectorFileError(ConfigError):
     """A file does not contain valid connectors."""
 
@@ -153,9 +162,23 @@ def _documents(file: Path) -> list[Any]:
                 )
             ]
         return [item for item in yaml.load_all(text, _TextLoader) if item != ""]
+    except json.JSONDecodeError as e:
+        raise ConnectorFileError(f"{file} is not valid JSON: {_json_fault(e)}") from e
     except (ValueError, yaml.YAMLError, RecursionError) as e:
         kind = "JSON" if file.suffix == ".json" else "YAML"
         raise ConnectorFileError(f"{file} is not valid {kind}: {e}") from e
+
+
+def _json_fault(error: json.JSONDecodeError) -> str:
+    """Return the place of an error in JSON, and what is wrong there."""
+    text, at = error.doc, error.pos
+    if text[at : at + 1] != ",":
+        at = len(text[:at].rstrip()) - 1  # the place is behind the comma, or at it
+    if text[at : at + 1] == "," and text[at + 1 :].lstrip()[:1] in {"}", "]"}:
+        line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+        return f"line {line}, column {column}: remove the comma, nothing follows it"
+    why = _JSON_FAULTS.get(error.msg, error.msg)
+    return f"line {error.lineno}, column {error.colno}: {why}"
 
 
 def _connector(item: Any, where: str, unnamed: str | None) -> DesiredConnector:

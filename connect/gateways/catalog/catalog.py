@@ -46,7 +46,7 @@ from connect.gateways.catalog.catalog_clients import (
     GuardedRest,
     refuse_python_modules,
 )
-from connect.gateways.catalog.catalog_errors import commit_error, request_error
+from connect.gateways.catalog.catalog_errors import commit_error, opening_error, request_error
 from connect.gateways.catalog.catalog_libraries import require_libraries
 from connect.gateways.catalog.catalog_policy import check_catalog
 from connect.gateways.catalog.client_pool import ClientPool
@@ -356,7 +356,7 @@ def open_catalog(
     check_catalog(config, access_policy())
     require_libraries(config)
     gateway = CatalogGateway(name, config, locations, observe)
-    with _mapped(()):
+    with _mapped((), opening_error if config.kind == "rest" else request_error):
         gateway._client()  # noqa: SLF001 - same module: fail now rather than in the first round
     return gateway
 

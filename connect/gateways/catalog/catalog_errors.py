@@ -90,6 +90,20 @@ def request_error(error: Exception) -> IcefloeError:
     return _request_error(error) if limit is None else _limit_error(limit)
 
 
+def opening_error(error: Exception) -> IcefloeError:
+    """What an exception of the first request to a REST catalog means, for its configuration."""
+    mapped = request_error(error)
+    if mapped.code not in {"table_missing", UNREADABLE}:
+        return mapped
+    status = http_status(error)
+    answer = "no JSON of a catalog" if status in {None, 200} else f"HTTP {status}"
+    return RetriableError(
+        "what answers at iceberg.catalog.uri is no Iceberg REST catalog: it answers the request "
+        f"for its configuration (/v1/config) with {answer}; check the address and its path",
+        code="catalog_unavailable",
+    )
+
+
 def _request_error(error: Exception) -> IcefloeError:
     message = _message(error)
     code = _refusal(error)

@@ -59,6 +59,10 @@ _ADVICE = (
     (_REFUSED, "the store refuses the credentials, or they lack a permission"),
     (_NO_PLACE, "the bucket or container does not exist, or the name is too long"),
 )
+_KEYLESS = (
+    "no keys are set; set iceberg.catalog.s3.access-key-id and "
+    "iceberg.catalog.s3.secret-access-key, or give the node's machine a role"
+)
 _log = structlog.get_logger(__name__)
 
 
@@ -263,10 +267,16 @@ def probe(io: FileIO, path: str) -> None:
     Raises:
         RetriableError: ``storage_unavailable``: it cannot be written.
     """
-    with storage_errors(f"writing {path}"):
-        with io.new_output(path).create(overwrite=True) as stream:
-            stream.write(b"icefloe")
-        verify_written(io, {path: len(b"icefloe")})
+    try:
+        with storage_errors(f"writing {path}"):
+            with io.new_output(path).create(overwrite=True) as stream:
+                stream.write(b"icefloe")
+            verify_written(io, {path: len(b"icefloe")})
+    except RetriableError as error:
+        is_signed = has_own_keys(io.properties) or signs_remotely(io.properties)
+        if path.startswith(("s3:", "s3a:", "s3n:")) and not is_signed:
+            error.message = f"{_KEYLESS}: {error.message}"
+        raise
     delete_files(io, [path])
 
 

@@ -479,6 +479,10 @@ class Rounds(View):
     """The last ended rounds, oldest first."""
 
     rounds: list[dict[str, Any]]
+    answered: bool | None = Field(
+        description="every task has answered a round with the present configuration; null for "
+        "aggregates, which have no rounds"
+    )
 
 
 class Lag(View):

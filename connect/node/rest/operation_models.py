@@ -94,7 +94,8 @@ class ReplayRequest(Body):
     codes: Filters = Field(default_factory=list, description="only these error codes")
     tables: Filters = Field(default_factory=list, description="only dead letters of these tables")
     topic: JsonString | None = Field(
-        None, description="a topic of the connector, for dead letters without context headers"
+        None,
+        description="a topic of the connector, for dead letters without headers about the error",
     )
     ends: Annotated[list[ReplayEnd], FailFast(), Field(max_length=PARTITIONS_MAX)] = Field(
         default_factory=list, description="as the plan had them; absent: the current ends"

@@ -27,7 +27,7 @@ from pyiceberg.transforms import (
     TruncateTransform,
     YearTransform,
 )
-from pyiceberg.types import NestedField
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from connect.errors import ConfigError, RecordError
 
@@ -181,7 +181,12 @@ def source_column(term: Term, schema: Schema) -> NestedField:
     except ValueError:
         raise ValueError(f"the table has no column {term.column!r}") from None
     if not column.field_type.is_primitive or not term.transform.can_transform(column.field_type):
-        raise ValueError(f"the transform does not support {column.field_type}")
+        why = f"the transform does not support {column.field_type}"
+        if isinstance(term.transform, TimeTransform) and isinstance(
+            column.field_type, StringType | IntegerType | LongType
+        ):
+            why += f"; {term.column} is no time: convert it with the transformation ParseTimestamp"
+        raise ValueError(why)
     try:
         schema.accessor_for_field(column.field_id)
     except ValueError:

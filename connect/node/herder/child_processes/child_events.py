@@ -132,5 +132,8 @@ class ChildEvents:
             return
         now_ms = self._clock.now_ms()
         run.reports.received_round(event, now_ms)
+        # an earlier start of the coordinator ends before the present one is RUNNING
+        if not event.get("partial") and run.coordinator.phase == "RUNNING":
+            run.reports.is_answered = True
         for topic in sorted({*event.get("topics", ())} - self._statuses.topics(run.name)):
             self._statuses.put_topic(run.name, topic, task=0, now_ms=now_ms)

@@ -26,7 +26,7 @@ from connect.node.herder_api import NotAllowedError, View
 from connect.operations.audit.auditor import audit
 from connect.operations.connector_clients import ConnectorClients
 from connect.operations.orphan_age import OrphanAgeReport, oldest_of, orphan_age
-from connect.records.dead_letter import PREFIX, TABLE_HEADER
+from connect.records.dead_letter import origin
 from connect.state.connector_state import StoredConnector
 
 DEAD_LETTERS_SHOWN = 20
@@ -83,7 +83,8 @@ class Views:
         view: Mapping[str, Any]
         match kind:
             case "rounds":
-                view = {"rounds": list(run.reports.rounds) if run is not None else []}
+                rounds = list(run.reports.rounds) if run is not None else []
+                view = {"rounds": rounds, "answered": self._is_answered(state, run)}
             case "tables":
                 view = {"tables": run.reports.tables() if run is not None else []}
             case "lag":
@@ -97,6 +98,13 @@ class Views:
             case "audit":
                 view = self._audit(state)
         return {"connector": state.name, **view}
+
+    def _is_answered(self, state: StoredConnector, run: ConnectorRun | None) -> bool | None:
+        """Whether all tasks have answered a round of the present configuration, if they do."""
+        config = self._configs.valid(state)
+        if config is not None and config.aggregation is not None:
+            return None
+        return run is not None and run.reports.is_answered and run.config == state.config
 
     def _audit(self, state: StoredConnector) -> Mapping[str, Any]:
         """Compare rows in with rows out; reads the whole control topic and every manifest."""
@@ -200,25 +208,16 @@ class Views:
 
 def _dead_letter(record: KafkaRecord) -> dict[str, Any]:
     """Return source coordinates and reason of a dead letter, as far as its headers have them."""
-    headers = {name: (value or b"").decode("utf-8", "replace") for name, value in record.headers}
-
-    def header(name: str) -> str | None:
-        return headers.get(PREFIX + name)
-
-    reason = header("exception.message")
+    source = origin(record)
     return {
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        "connector": header("connector.name"),
-        "source_topic": header("topic"),
-        "source_partition": _number(header("partition")),
-        "source_offset": _number(header("offset")),
-        "stage": header("stage"),
-        "reason": None if reason is None else reason[:REASON_CHARS],
-        "table": headers.get(TABLE_HEADER),
+        "connector": source.connector,
+        "source_topic": source.topic,
+        "source_partition": source.partition,
+        "source_offset": source.offset,
+        "stage": source.stage,
+        "reason": None if source.reason is None else source.reason[:REASON_CHARS],
+        "table": source.table,
     }
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None

@@ -19,6 +19,7 @@ class CoordinatorReports:
 
     Attributes:
         rounds: the last commit rounds.
+        is_answered: every task has answered a round with the present layout and configuration.
         last_outcomes: the last outcome of each table.
         failed_tables: tables with files that are not committed, as last reported.
         retention_text: alarm about the retention of the control topic; None when there is none.
@@ -32,6 +33,7 @@ class CoordinatorReports:
     stalls: int = 0
     stall_text: str | None = None
     completed_layout: int | None = None
+    is_answered: bool = False
     last_outcomes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     rounds: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=ROUNDS_KEPT))
 

@@ -215,6 +215,8 @@ class ConnectorRun:
     def take(self, target: TargetUnits) -> None:
         """Change to the units of a target; tasks that stay keep their number of restarts."""
         kept = self.tasks
+        if (self.layout, self.config) != (target.layout, target.config):
+            self.reports.is_answered = False
         self.layout = target.layout
         self.target = target
         self.paused_layout = None

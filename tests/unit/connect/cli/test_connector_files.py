@@ -55,6 +55,12 @@ def test_a_file_may_contain_several_connectors(tmp_path: Path) -> None:
     ("name", "content", "text"),
     [
         ("a.json", "{", "is not valid JSON"),
+        ("a.json", '{"name": "a",\n "topics": "t",\n}', "line 2, column 15: remove the comma"),
+        ("a.json", '{"name": ["a",  ] }', "line 1, column 14: remove the comma"),
+        ("a.json", '{"name": "a"\n "topics": "t"}', "line 2, column 2: a comma is missing"),
+        ("a.json", '{"name" "a"}', "line 1, column 9: a colon is missing"),
+        ("a.json", "{'name': 'a'}", "line 1, column 2: a key in double quotes is missing"),
+        ("a.json", '{"name": a}', "line 1, column 10: a value is missing"),
         ("a.yaml", "a: [", "is not valid YAML"),
         ("a.yaml", "a: 1\na: 2", "'a' is duplicate"),
         ("a.json", '{"name":"a","name":"b"}', "'name' is duplicate"),

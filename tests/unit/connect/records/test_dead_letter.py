@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from connect.config.connector import ConnectorConfig
 from connect.errors import RecordError
 from connect.model.records import KafkaRecord
-from connect.records.dead_letter import TABLE_HEADER, message, origin
+from connect.records.dead_letter import NEAR_LIMIT, TABLE_HEADER, message, origin
 from connect.validation.parse import parse
 
 ERROR = RecordError("no such thing", stage="VALUE_CONVERTER", code="bad_json", table="db.t")
@@ -25,6 +25,21 @@ CONNECT_HEADERS = [
         "exception.class.name",
         "exception.message",
         "exception.stacktrace",
+    )
+]
+
+OWN_HEADERS = [
+    "__icefloe.errors." + name
+    for name in (
+        "topic",
+        "partition",
+        "offset",
+        "connector.name",
+        "stage",
+        "exception.class.name",
+        "exception.message",
+        "code",
+        "table",
     )
 ]
 
@@ -74,7 +89,7 @@ def test_records_are_kept_byte_for_byte(
         assert (letter.topic, letter.key, letter.value) == ("dlq", key, value)
         assert letter.timestamp_ms == timestamp_ms
         assert letter.headers[: len(headers)] == headers
-    assert plain.headers == headers
+    assert [name for name, _ in plain.headers[len(headers) :]] == OWN_HEADERS
     assert [name for name, _ in full.headers[len(headers) :]] == [*CONNECT_HEADERS, TABLE_HEADER]
 
 
@@ -107,25 +122,44 @@ def test_without_a_dead_letter_topic_the_record_is_dropped() -> None:
     st.lists(
         st.tuples(
             st.text(max_size=5)
-            | st.sampled_from([*CONNECT_HEADERS, TABLE_HEADER, "__connect.errors.x"]),
+            | st.sampled_from([*CONNECT_HEADERS, *OWN_HEADERS, "__connect.errors.x"]),
             OPTIONAL_BYTES,
         ),
         max_size=6,
     ).map(tuple),
     st.integers(0, 50),
     st.integers(0, 2**63 - 1),
+    st.sampled_from([WITH_HEADERS, WITHOUT_HEADERS]),
 )
 def test_the_origin_of_a_dead_letter_is_read_back(
-    headers: tuple[tuple[str, bytes | None], ...], partition: int, offset: int
+    headers: tuple[tuple[str, bytes | None], ...],
+    partition: int,
+    offset: int,
+    connector: ConnectorConfig,
 ) -> None:
     """Coordinates, code, table and the record's headers, even if these resemble context headers."""
     record = KafkaRecord("t", partition, offset, 5, 0, b"k", b"v", headers)
-    sent = message(record, ERROR, WITH_HEADERS, task_id=2)
+    sent = message(record, ERROR, connector, task_id=2)
     assert sent is not None
     found = origin(KafkaRecord("dlq", 0, 9, 5, 0, sent.key, sent.value, sent.headers))
     assert (found.topic, found.partition, found.offset) == ("t", partition, offset)
     assert (found.connector, found.stage, found.code) == ("c", "VALUE_CONVERTER", "bad_json")
     assert (found.table, found.headers) == ("db.t", headers)
+    assert found.exception == "connect.errors.RecordError"
+    assert found.reason == "no such thing [table=db.t]"
+
+
+def test_own_headers_make_no_record_too_large_for_its_topic() -> None:
+    """A record just below the usual limit of a topic gets none; a long reason is cut."""
+    for size, names in ((NEAR_LIMIT.start - 1, OWN_HEADERS), (NEAR_LIMIT.start, [])):
+        record = KafkaRecord("t", 3, 42, 5, 0, b"", b"x" * size)
+        letter = message(record, ERROR, WITHOUT_HEADERS, task_id=7)
+        assert letter is not None
+        assert [name for name, _ in letter.headers] == names
+    long = RecordError("x" * 2**20, stage="TASK_PUT", code="record_failed")
+    letter = message(KafkaRecord("t", 3, 42, 5, 0, b"", b""), long, WITHOUT_HEADERS, task_id=7)
+    assert letter is not None
+    assert sum(len(name) + len(value or b"") for name, value in letter.headers) < 2_000
 
 
 def test_a_dead_letter_of_kafka_connect_has_no_code() -> None:

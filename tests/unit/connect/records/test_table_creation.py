@@ -42,6 +42,13 @@ def test_bad_specs_are_errors(terms: list[str], kind: type[IcefloeError]) -> Non
     assert refused.value.code == "partition_spec"
 
 
+def test_a_time_of_a_text_names_the_transformation() -> None:
+    """Records of JSON have texts where tables need timestamps."""
+    for term in ("hour(ts_day)", "day(ts_day)"):
+        with pytest.raises(RecordError, match="convert it with the transformation ParseTimestamp"):
+            spec_for([term], SOURCE)
+
+
 def test_specs_equal_those_of_icebergs_builder() -> None:
     """Names, transforms and ids."""
     spec = spec_for(["id", "bucket(id, 4)", "hours(ts)", "truncate(id,10)"], SOURCE)
