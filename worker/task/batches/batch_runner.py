@@ -51,6 +51,7 @@ from worker.batch.error_rows import NOT_WRITABLE
 from worker.batch.few_records import BatchRows, FewRecords
 from worker.batch.pipeline_spec import PipelineSpec, RecordPlace
 from worker.pipeline.pipeline import run
+from worker.spark.jvm import arrow_batches, query_execution
 from worker.spark.large_functions import deleted_with
 from worker.spark.session import Session
 from worker.spark.source_options import map_spark_error
@@ -209,7 +210,7 @@ class PipelineRunner:
         spec = self.tables.spec()
         work = self._work(rows, self._spec(valid_through_ms, {}))
         try:
-            work._jdf.queryExecution().executedPlan()  # noqa: SLF001 - pyspark plans with a job only
+            query_execution(work).executedPlan()
         except (PySparkException, Py4JError) as error:
             raise map_spark_error(error) from error
         self._planned = _PlannedBatch(rows, spec, valid_through_ms, work)
@@ -395,7 +396,7 @@ def _descriptors(work: DataFrame) -> pa.Table:
 
     ``toArrow`` does the same, and asks the JVM for the schema and settings of each result.
     """
-    batches = work._collect_as_arrow()  # noqa: SLF001 - of toArrow
+    batches = arrow_batches(work)
     return pa.Table.from_batches(batches) if batches else DESCRIPTOR_SCHEMA.empty_table()
 
 
