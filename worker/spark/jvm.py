@@ -60,7 +60,7 @@ class SparkJvm:
             self.gateway.shutdown()
         self.gateway.proc.stdin.close()  # the JVM ends when its standard input does
         self.wait(timeout_s)
-        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - as pyspark's own tests
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - it starts none otherwise
 
 
 def gateway_of(context: SparkContext) -> Any:
