@@ -33,6 +33,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(STAMP) jars classes ## install the locked dependencies, this package and the jars into .venv
+	@[ -z "$(filter setup,$(MAKECMDGOALS))" ] || echo "setup: complete. Next: make demo"
 
 # --no-deps: a lock file is complete. Without it, pip resolves extras such as google-auth[pyopenssl] again, and
 # refuses a newer version that the lock file does not have.
@@ -43,9 +44,10 @@ $(STAMP): requirements/dev.lock pyproject.toml
 	    "(Debian: python3 and python3-venv) or name it: make setup PYTHON=/path/to/python3" >&2; \
 	  exit 1; \
 	fi; \
-	echo "setup: installing packages into $(VENV), then jars and an archive of Spark's classes; this takes some minutes" >&2; \
-	[ -x $(BIN)/python ] || "$$python" -m venv $(VENV)
+	[ -x $(BIN)/python ] || { echo "setup: creating $(VENV) with $$python" >&2; "$$python" -m venv $(VENV); }
+	@echo "setup: installing $$(grep -c '^[a-z].*==' $<) packages into $(VENV), some 3 minutes without another line" >&2
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/dev.lock
+	@echo "setup: installing icefloe itself" >&2
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import logging
 import os
 import threading
+from collections.abc import Callable, Sequence
 
 import structlog
 from py4j.protocol import Py4JError
@@ -12,6 +15,7 @@ from pyspark.errors import PySparkException
 
 from connect.clock import SystemClock
 from connect.gateways.kafka.shared_admins import SharedAdmins
+from connect.logs import ROOT, set_level
 from connect.metrics import process_metrics
 from connect.processes.child_main import Serving, begin
 from connect.processes.ipc import Channel
@@ -20,13 +24,14 @@ from worker.host import TaskHost
 from worker.spark.jvm_metrics import publish_jvm
 from worker.spark.session import Session
 from worker.spark.session_opening import SessionOpening, start_daemon
-from worker.spark.warm_up import warm_up
+from worker.spark.warm_up import load_source, warm_up
 from worker.task.batches.batch_runner import make_runner
 from worker.task.task_context import TaskContext
 
 METRICS_INTERVAL_S = 1
 JVM_METRICS_TURNS = 10
 EXIT_SPARK_DIED = 70
+WARM_UP_GRACE_PART = 4  # a part of the warm-up takes 2 s, on a slow machine more
 
 log = structlog.get_logger("worker")
 
@@ -65,21 +70,29 @@ def serve(channel: Channel | None, opening: SessionOpening | None) -> int:
     )
     host = TaskHost(child, node, providers, context)
     process_metrics.start_reporting(child.channel)
-    threading.Thread(target=_begin_with_spark, args=(opening, host, serving), daemon=True).start()
+    beginning = threading.Thread(
+        target=_begin_with_spark, args=(opening, host, serving), daemon=True
+    )
+    beginning.start()
     child.takes_commands()
     host.units.start_inventory()
     for command in serving.commands:
         host.handle(command)
     if not host.shutdown(node.drain_grace_ms):
         log.warning("tasks did not end within the grace period", grace_ms=node.drain_grace_ms)
-    opening.session.result().close()
+    session = opening.session.result()
+    beginning.join(node.drain_grace_ms / 1000 / WARM_UP_GRACE_PART)
+    if beginning.is_alive():
+        _silence(session)
+    session.close()
     return 0
 
 
 def _begin_with_spark(opening: SessionOpening, host: TaskHost, serving: Serving) -> None:
     """Report the worker as ready when Spark runs; end the commands if it does not start.
 
-    Tasks that the node has sent meanwhile do everything that needs no session.
+    Tasks that the node has sent meanwhile do everything that needs no session. Returns when the
+    commands have ended and no thread of it uses Spark.
     """
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
@@ -93,9 +106,17 @@ def _begin_with_spark(opening: SessionOpening, host: TaskHost, serving: Serving)
     serving.child.ready()
     if not has_sql(session) and not stopping.is_set():
         os._exit(EXIT_SPARK_DIED)
-    publishing = (host, session, stopping)
-    threading.Thread(target=_publish_metrics, args=publishing, daemon=True).start()
-    _warm_up(session, stopping)
+    daemon = (lambda: start_daemon(session.context),)
+    source = (lambda: load_source(session.spark), lambda: warm_up(session))
+    threads = [
+        threading.Thread(target=_warm_up, args=(parts, stopping), daemon=True)
+        for parts in (daemon, source)
+    ]
+    for thread in threads:
+        thread.start()
+    _publish_metrics(host, session, stopping)
+    for thread in threads:
+        thread.join()
 
 
 def has_sql(session: Session) -> bool:
@@ -109,14 +130,28 @@ def has_sql(session: Session) -> bool:
     return error is None
 
 
-def _warm_up(session: Session, stopping: threading.Event) -> None:
-    """Warm up the session while the tasks start, so that their first batches are fast."""
-    threading.Thread(target=start_daemon, args=(session.context,), daemon=True).start()
-    try:
-        warm_up(session)
-    except (PySparkException, Py4JError) as e:
-        if not stopping.is_set():
-            log.warning("warm-up failed, the first batch will take longer", error=str(e))
+def _warm_up(parts: Sequence[Callable[[], None]], stopping: threading.Event) -> None:
+    """Warm up Spark while the tasks start, so that their first batches are fast.
+
+    A part that has begun is not cancelled: Spark would log the stack traces of its tasks.
+    """
+    for part in parts:
+        if stopping.is_set():
+            return
+        try:
+            part()
+        except (PySparkException, Py4JError, OSError) as e:
+            if not stopping.is_set():
+                log.warning("warm-up failed, the first batch will take longer", error=str(e))
+            return
+
+
+def _silence(session: Session) -> None:
+    """Log nothing of threads that still use Spark when it stops: each of their calls fails."""
+    with contextlib.suppress(Py4JError, OSError):  # Spark has ended
+        session.context.setLogLevel("OFF")
+    set_level(ROOT, logging.ERROR)
+    threading.excepthook = lambda _: None
 
 
 def _watch(session: Session, stopping: threading.Event) -> None:

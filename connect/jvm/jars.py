@@ -194,17 +194,12 @@ def resolve(name: str, *, cache: Path | None = None) -> list[Path]:
             differs from the lock file), ``java_missing``, ``java_too_old``.
         RetriableError: ``jars_unavailable``: a download failed; the message has Ivy's output.
     """
-    locked = read_lock().get(name)
-    if locked is None:
-        raise ConfigError(f"no jar group {name!r} in {LOCK_FILE.name}", code="jars_unknown")
     cache = cache or cache_dir()
-    identity = hashlib.sha256(json.dumps(locked, sort_keys=True).encode()).hexdigest()[:16]
-    folder = cache / "jars" / f"{name}-{identity}"
-    paths = [folder / jar for jar in sorted(locked)]
+    paths = _paths(name, cache)
     if not _is_complete(paths):
         with _exclusive(cache):
             if not _is_complete(paths):  # another process may have resolved the group meanwhile
-                _install(name, locked, folder, cache)
+                _install(name, read_lock()[name], paths[0].parent, cache)
     return paths
 
 
@@ -230,6 +225,15 @@ def write_lock(names: Sequence[str]) -> None:
             retrieved = _retrieve(GROUPS[name], Path(scratch), cache)
             locks[name] = {jar.name: _sha256(jar) for jar in retrieved}
     LOCK_FILE.write_text(json.dumps(locks, indent=1, sort_keys=True) + "\n", "utf-8")
+
+
+def _paths(name: str, cache: Path) -> list[Path]:
+    """Return where the jars of a group are in the cache, or will be."""
+    locked = read_lock().get(name)
+    if locked is None:
+        raise ConfigError(f"no jar group {name!r} in {LOCK_FILE.name}", code="jars_unknown")
+    identity = hashlib.sha256(json.dumps(locked, sort_keys=True).encode()).hexdigest()[:16]
+    return [cache / "jars" / f"{name}-{identity}" / jar for jar in sorted(locked)]
 
 
 def _is_complete(paths: Sequence[Path]) -> bool:
@@ -382,6 +386,8 @@ def main(arguments: Sequence[str]) -> int:
             write_lock(names or list(GROUPS))
         else:
             for name in names or [name for name in GROUPS if name not in ON_DEMAND]:
+                if not _is_complete(_paths(name, cache_dir())):
+                    print(f"jars: downloading {name}", file=sys.stderr)  # noqa: T201 - the same
                 print(f"{name}: {len(resolve(name))} jars")  # noqa: T201 - a command line
     except IcefloeError as error:
         print(f"jars: {error}", file=sys.stderr)  # noqa: T201 - a command line

@@ -235,7 +235,10 @@ def test_the_readme_example_is_exactly_once(
     produce(runs.servers, topic, second[RECORDS // 2 :], 2)
     produce(runs.servers, topic, [{**first[0], "status": "none"}], 1)
     bounded = runs.command(topic, "--ends_at_latest_offsets", "--dlq_table_location", "letters")
-    assert runs.run(commands, bounded) == 0, runs.log()
+    assert runs.run(commands, bounded, "bounded.log") == 0, runs.log("bounded.log")
+    printed = (runs.folder / "bounded.log").read_text()
+    unwanted = ("Traceback", "\tat ", "incubator modules")
+    assert not [each for each in unwanted if each in printed], printed
 
     rows = runs.rows()
     sent = {record["uuid"]: record for record in (*first, *second)}

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from py4j.java_gateway import JavaObject
@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import catalog_kind, client_config, sqlite_file
+from worker.spark.jvm import gateway_of, spark_context_of
 
 _IMPLEMENTATIONS: Final = {
     "rest": "org.apache.iceberg.rest.RESTCatalog",
@@ -109,18 +110,19 @@ class JavaCatalog:
         Raises:
             Py4JJavaError: the catalog refuses, or has no such table.
         """
-        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - pyspark has no public way to the JVM
+        gateway = gateway_of(spark.sparkContext)
+        jvm = gateway.jvm
         for key, value in self.system_properties.items():
             jvm.java.lang.System.setProperty(key, value)
         properties = jvm.java.util.HashMap()
         for key, value in self.properties.items():
             properties.put(key, value)
-        hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - the same
+        hadoop = spark_context_of(spark.sparkContext).hadoopConfiguration()
         catalog = jvm.org.apache.iceberg.CatalogUtil.loadCatalog(
             self.implementation, self.name, properties, hadoop
         )
         *namespace, table = identifier
-        levels = spark.sparkContext._gateway.new_array(jvm.java.lang.String, len(namespace))  # noqa: SLF001 - the same
+        levels = gateway.new_array(jvm.java.lang.String, len(namespace))
         for index, level in enumerate(namespace):
             levels[index] = level
         catalogs = jvm.org.apache.iceberg.catalog

@@ -34,6 +34,7 @@ from pyspark.sql import SparkSession
 
 from connect.protocol.maintenance_tag import READ_PROPERTY, is_tag_of, tag_name
 from worker.maintenance.rewrite_plans import LIMIT, RewritePlans
+from worker.spark.jvm import gateway_of, java_session
 
 SUMMARY_PROPERTY: Final = "icefloe.maintenance"
 """Snapshot property of every commit of the maintenance process: the work."""
@@ -141,12 +142,12 @@ class TableActions:
         target_bytes: int | None,
         min_input_files: int,
     ) -> None:
-        self._gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - pyspark has no public way
-        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - pyspark has no public way to the JVM
+        self._gateway = gateway_of(spark.sparkContext)
+        jvm, in_java = self._gateway.jvm, java_session(spark)
         # the threads of a rewrite inherit it; a thread without one has none of Spark's settings
-        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - the same
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(in_java)
         self._jvm = jvm.org.apache.iceberg
-        self._actions = self._jvm.spark.actions.SparkActions.get(spark._jsparkSession)  # noqa: SLF001 - the same
+        self._actions = self._jvm.spark.actions.SparkActions.get(in_java)
         self._table: Any = table
         self._branch = branch
         self._target_bytes = target_bytes

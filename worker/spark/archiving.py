@@ -64,8 +64,7 @@ def _stream(session: Session, checkpoint: Path) -> None:
 
 def _load_classes(session: Session, jar: Path) -> None:
     """Load the classes of a jar; skip classes with missing optional dependencies."""
-    jvm = session.spark._jvm  # noqa: SLF001 - pyspark has no public way to the JVM
-    assert jvm is not None
+    jvm = session.jvm.gateway.jvm
     loader = jvm.java.lang.ClassLoader.getSystemClassLoader()
     with zipfile.ZipFile(jar) as content:
         names = [name for name in content.namelist() if name.endswith(".class")]
@@ -79,6 +78,8 @@ def _load_classes(session: Session, jar: Path) -> None:
 def main(arguments: list[str]) -> int:
     """Make the archive and print its path."""
     existing = find_archive() if "--missing" in arguments else None
+    if existing is None:
+        sys.stderr.write("archiving: making an archive of Spark's classes, a minute\n")
     sys.stdout.write(f"{existing or make_archive()}\n")
     return 0
 

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame
 
 from connect.model.layout import TopicPartition
 from worker.spark.compiled_java import load_class, load_driver_class, new_instance
+from worker.spark.jvm import java_session
 from worker.spark.session import Session
 
 BLOCK_ROWS: Final = 65_536
@@ -151,10 +152,10 @@ class RecordBlocks:
             loaded = load_driver_class(session, _PACKAGE, java_class)
         else:
             loaded = load_class(session.of_blocks, _PACKAGE, java_class)
-            of_spark = [session.of_blocks._jsparkSession]  # noqa: SLF001 - no public way
+            of_spark = [java_session(session.of_blocks)]
         most = min(poll_records, int(self._properties["max.poll.records"]))
         properties = {**self._properties, **_OWN, "max.poll.records": str(most)}
-        jvm: Any = session.context._jvm  # noqa: SLF001 - no public way
+        jvm = session.jvm.gateway.jvm
         return new_instance(
             session.context,
             loaded,

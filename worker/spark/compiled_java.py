@@ -23,6 +23,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from worker.spark.jvm import gateway_of, java_session, jvm_of
 from worker.spark.session import Session
 
 _loading = threading.Lock()
@@ -36,8 +37,8 @@ def load_class(spark: SparkSession, package: str, name: str) -> Any:
         package: Python package that has the sources.
         name: full name of the class in Java, with ``$`` before a nested one.
     """
-    jvm: Any = spark._jvm  # noqa: SLF001 - no public way
-    loader = spark._jsparkSession.sharedState().jarClassLoader()  # noqa: SLF001 - the same
+    jvm, in_java = jvm_of(spark), java_session(spark)
+    loader = in_java.sharedState().jarClassLoader()
     with _loading:
         try:
             return jvm.java.lang.Class.forName(name, True, loader)  # noqa: FBT003 - Java's
@@ -48,7 +49,7 @@ def load_class(spark: SparkSession, package: str, name: str) -> Any:
         with zipfile.ZipFile(jar, "w") as archive:
             for path in list(compiled):
                 archive.writestr(path, bytes(compiled[path]))
-        spark._jsparkSession.sessionState().resourceLoader().addJar(str(jar))  # noqa: SLF001
+        in_java.sessionState().resourceLoader().addJar(str(jar))
         return jvm.java.lang.Class.forName(name, True, loader)  # noqa: FBT003 - Java's
 
 
@@ -56,7 +57,7 @@ def load_driver_class(session: Session, package: str, name: str) -> Any:
     """Return a Java class for this JVM only, before Spark SQL runs; arguments as ``load_class``."""
     with _loading:
         if name not in session.driver_classes:
-            jvm: Any = session.context._jvm  # noqa: SLF001 - no public way
+            jvm = session.jvm.gateway.jvm
             system = jvm.java.lang.ClassLoader.getSystemClassLoader()
             util = jvm.org.codehaus.commons.compiler.util
             compiled = util.resource.MapResourceFinder(_compile(session.context, package, system))
@@ -73,8 +74,8 @@ def _compile(context: SparkContext, package: str, loader: Any) -> Any:
         package: as ``load_class``.
         loader: has the classes that the sources use.
     """
-    jvm: Any = context._jvm  # noqa: SLF001 - no public way
-    gateway: Any = context._gateway  # noqa: SLF001 - the same
+    gateway = gateway_of(context)
+    jvm = gateway.jvm
     resource = jvm.org.codehaus.commons.compiler.util.resource
     sources = sorted(files(package).joinpath("java").iterdir(), key=lambda each: each.name)
     units = gateway.new_array(resource.Resource, len(sources))
@@ -94,9 +95,8 @@ def new_instance(context: SparkContext, loaded: Any, *arguments: Any) -> Any:
     Raises:
         Py4JJavaError: the constructor failed.
     """
-    jvm: Any = context._jvm  # noqa: SLF001 - no public way
-    gateway: Any = context._gateway  # noqa: SLF001 - no public way
-    java_arguments = gateway.new_array(jvm.java.lang.Object, len(arguments))
+    gateway = gateway_of(context)
+    java_arguments = gateway.new_array(gateway.jvm.java.lang.Object, len(arguments))
     for index, argument in enumerate(arguments):
         java_arguments[index] = argument
     return loaded.getConstructors()[0].newInstance(java_arguments)

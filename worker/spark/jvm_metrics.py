@@ -15,6 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from connect.metrics import process_metrics
+from worker.spark.jvm import jvm_of
 from worker.spark.session import Session
 
 JvmValue: TypeAlias = tuple[str, dict[str, str], float]
@@ -38,7 +39,7 @@ def jvm_values(spark: SparkSession) -> Iterator[JvmValue]:
     Raises:
         Py4JError, OSError: the JVM does not answer.
     """
-    management = spark.sparkContext._jvm.java.lang.management.ManagementFactory  # noqa: SLF001 - no public way
+    management = jvm_of(spark).java.lang.management.ManagementFactory
     memory = management.getMemoryMXBean()
     for area, usage in (
         ("heap", memory.getHeapMemoryUsage()),

@@ -22,8 +22,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -35,6 +33,7 @@ from connect.jvm.jars import resolve
 from connect.jvm.java import find_java
 from worker.spark.batch_sizing import LARGE_BYTES, SMALL_ROWS
 from worker.spark.class_archive import archive_options
+from worker.spark.jvm import SparkJvm, gateway_of, spark_context_of
 from worker.spark.large_functions import note_functions
 from worker.spark.session_folder import SessionFolder
 from worker.spark.session_settings import ARROW_BYTES, ARROW_ROWS, LOG4J, core_count, settings
@@ -73,6 +72,7 @@ class Session:
         sql: sessions of Spark SQL.
         folder: private folder for checkpoints and spill files, removed by ``close``.
         folders: all private folders, locked.
+        jvm: of the context.
         driver_classes: Java classes of this project that only the driver uses, by name.
         accumulators: those that no query uses. PySpark keeps each until the process ends, so
             another query uses it again.
@@ -82,6 +82,7 @@ class Session:
     sql: Future[SqlSessions]
     folder: Path
     folders: tuple[SessionFolder, ...]
+    jvm: SparkJvm
     driver_classes: dict[str, Any] = field(default_factory=dict)
     accumulators: list[Any] = field(default_factory=list)
 
@@ -116,7 +117,7 @@ class Session:
         """Number of executors of the cluster that can run tasks now; 0 without a cluster."""
         if self.cluster is None:
             return 0
-        status = self.context._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001 - no public way
+        status = spark_context_of(self.context).getExecutorMemoryStatus()
         return int(status.size()) - 1  # the driver is listed as well
 
     def choose_pool(self, pool: str) -> None:
@@ -136,8 +137,8 @@ class Session:
 
         Each such query adds one that passes events of queries on, to no listener of the worker.
         """
-        jvm: Any = self.context._jvm  # noqa: SLF001 - no public way
-        bus = self.context._jsc.sc().listenerBus()  # noqa: SLF001 - the same
+        jvm = self.jvm.gateway.jvm
+        bus = spark_context_of(self.context).listenerBus()
         kind = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName(_QUERY_LISTENERS))
         listeners = bus.findListenersByClass(kind)
         for index in range(listeners.size()):
@@ -145,20 +146,12 @@ class Session:
 
     def wait_for_jvm(self) -> None:
         """Block until the JVM has ended, for any reason."""
-        gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no public way to the JVM
-        if gateway is not None:
-            gateway.proc.wait()
+        self.jvm.wait()
 
     def close(self, end_timeout_s: float = 30.0) -> None:
         """Stop Spark, wait up to ``end_timeout_s`` for the end of its JVM, remove the folders."""
-        gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no public way to the JVM
         (self.spark if self.sql.exception() is None else self.context).stop()
-        if gateway is not None:
-            with contextlib.suppress(Py4JError, OSError):
-                gateway.shutdown()
-            gateway.proc.stdin.close()  # the JVM ends when its standard input does
-            gateway.proc.wait(timeout=end_timeout_s)
-            SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+        self.jvm.shutdown(end_timeout_s)
         for folder in self.folders:
             folder.remove()
 
@@ -168,9 +161,8 @@ _cleaning = threading.Lock()
 
 def release_callbacks(spark: SparkSession) -> None:
     """Do the same as ``Session.release_callbacks``, for a Spark session."""
-    client = spark.sparkContext._gateway._gateway_client  # noqa: SLF001 - no public way
     with _cleaning:
-        JavaObject("GATEWAY_SERVER", client).getCallbackClient().periodicCleanup()
+        gateway_of(spark.sparkContext).java_gateway_server.getCallbackClient().periodicCleanup()
 
 
 def open_session(
@@ -217,14 +209,15 @@ def open_session(
     }
     try:
         with _environment(variables):
-            context = SparkContext.getOrCreate()
+            jvm = SparkJvm()
+            context = SparkContext(gateway=jvm.gateway)
             note_functions(context)
     finally:
         properties.unlink()
     starting = ThreadPoolExecutor(1, thread_name_prefix="spark-sql")
     sql = starting.submit(_sql_sessions, node)
     starting.shutdown(wait=False)
-    return Session(context, sql, home, folders)
+    return Session(context, sql, home, folders, jvm)
 
 
 def _sql_sessions(node: Mapping[str, str]) -> SqlSessions:

@@ -7,17 +7,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import structlog
-from py4j.protocol import Py4JError
 from pyspark import SparkContext
-from pyspark.errors import PySparkException
 
 from connect.config.placeholders import has_placeholder
 from worker.spark.session import Session, open_session
 
 STATE_DIR = "icefloe.state.dir"
-
-log = structlog.get_logger("worker")
 
 
 class SessionOpening:
@@ -53,11 +48,11 @@ def start_daemon(context: SparkContext) -> None:
     """Start Spark's Python daemon, which imports the modules of tasks.
 
     So the daemon imports while the first tasks start, not during the first batch.
+
+    Raises:
+        PySparkException, Py4JError, OSError: it was not started.
     """
-    try:
-        context.parallelize([0], 1).foreach(bool)
-    except (PySparkException, Py4JError) as e:  # also when the process is stopped meanwhile
-        log.warning("Python daemon not started, the first batch will take longer", error=str(e))
+    context.parallelize([0], 1).foreach(bool)
 
 
 def session_properties(properties: Mapping[str, str]) -> tuple[dict[str, str], Path] | None:

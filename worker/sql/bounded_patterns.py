@@ -16,6 +16,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from worker.spark.compiled_java import load_class, new_instance
+from worker.spark.jvm import jvm_of
 from worker.sql.pattern_rules import PatternRefusedError, check_delimiter, once_per_line
 
 CALLS_MAX: Final = 50
@@ -61,7 +62,7 @@ class BoundedPatterns:
     def __init__(self, spark: SparkSession, refuse: Callable[[str], NoReturn]) -> None:
         self._spark = spark
         self._refuse = refuse
-        self._jvm: Any = spark._jvm  # noqa: SLF001 - pyspark gives no way to the JVM
+        self._jvm = jvm_of(spark)
         self._catalyst = self._jvm.org.apache.spark.sql.catalyst
         self._compiled: dict[tuple[str, ...], Any] = {}
         self._calls: dict[str, int] = {}

@@ -39,6 +39,7 @@ from connect.records.transforms.sql.sql_functions import (
 )
 from connect.records.transforms.sql.sql_query import refuse_function
 from connect.records.transforms.sql.sql_tokens import CHARACTERS_MAX, NESTING_MAX
+from worker.spark.jvm import gateway_of, java_session, jvm_of, query_execution
 from worker.spark.source_options import map_spark_error
 from worker.sql.bounded_patterns import FUNCTIONS as BOUNDED_FUNCTIONS
 from worker.sql.bounded_patterns import BoundedPatterns
@@ -106,7 +107,7 @@ class Expressions:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._jvm: Any = spark._jvm  # noqa: SLF001 - pyspark has no public access to the parser
+        self._jvm = jvm_of(spark)
         catalyst = self._jvm.org.apache.spark.sql.catalyst
         self._parser = catalyst.parser.CatalystSqlParser()
         self._patterns = catalyst.trees.TreePattern
@@ -128,7 +129,7 @@ class Expressions:
         """
         if text not in self._parsed:
             with spark_refusals(text):
-                session = self._spark._jsparkSession  # noqa: SLF001 - no public way
+                session = java_session(self._spark)
                 self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
                 parsed = self._parser.parseExpression(text)
             _check_parsed(parsed, text)
@@ -204,7 +205,7 @@ def spark_failures() -> Iterator[None]:
 
 def analyzed(rows: DataFrame) -> Any:
     """Return the resolved plan of a DataFrame."""
-    return rows._jdf.queryExecution().analyzed()  # noqa: SLF001 - pyspark has no public way to the plan
+    return query_execution(rows).analyzed()
 
 
 def refuse(why: str) -> NoReturn:
@@ -307,7 +308,7 @@ def _form(class_name: str) -> str:
 @functools.lru_cache(maxsize=1)
 def _classes_of_functions(context: SparkContext) -> frozenset[str]:
     """Return the classes to which Spark resolves the allowed functions: 1,500 calls of the JVM."""
-    jvm: Any = context._jvm  # noqa: SLF001 - no public way
+    jvm = gateway_of(context).jvm
     registry = jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin()
     class_names = set()
     for name in FUNCTIONS - _SYNTAX - BOUNDED_FUNCTIONS:

@@ -16,7 +16,6 @@ from uuid import UUID
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.catalog.rest import Capability, TableResponse
-from pyiceberg.catalog.rest import response as rest_response
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     CommitFailedException,
@@ -34,7 +33,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
-from requests import HTTPError, PreparedRequest, Session
+from requests import PreparedRequest, Session
 from requests.adapters import HTTPAdapter
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, Retry
 
@@ -52,7 +51,7 @@ from connect.gateways.catalog.metadata_files import (
 )
 from connect.gateways.catalog.metadata_v3 import write_metadata
 from connect.gateways.catalog.rest_commits import RestCommits
-from connect.gateways.catalog.rest_requests import body_of
+from connect.gateways.catalog.rest_requests import body_of, raise_for
 from connect.gateways.catalog.table_metadata import (
     changed_metadata,
     left_out_bytes,
@@ -204,10 +203,7 @@ class GuardedRest(RestCommits):
 
     def _load_once(self, identifier: Identifier, *, with_history: bool) -> Table:
         response = self._load_response(identifier, with_history=with_history)
-        try:
-            response.raise_for_status()
-        except HTTPError as error:
-            rest_response._handle_non_200_response(error, {404: NoSuchTableError})  # noqa: SLF001 - reads the message
+        raise_for(response, {404: NoSuchTableError})
         text = body_of(response)
         answer = table_response(text, with_history=with_history)
         if not with_history:

@@ -126,9 +126,14 @@ class LongReads(io.RawIOBase):
             self._arrival.wait(wait_ms)
 
 
+def http_answer(response: Response) -> Any:
+    """Return the answer of Python's HTTP client, whose body urllib3 reads."""
+    return response.raw._fp  # noqa: SLF001 - urllib3 has no other way to it
+
+
 def receive_in_pieces(response: Response) -> None:
     """Let the rest of an answer be received in large pieces; what reads it stays the same."""
-    body: Any = response.raw._fp  # noqa: SLF001 - urllib3 has no other way to it
+    body = http_answer(response)
     connection = getattr(getattr(body.fp, "raw", None), "_sock", None)
     if connection is None:  # the body is complete, or is from no socket
         return

@@ -47,7 +47,7 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import UTF8, IcebergBaseModel
 from pyiceberg.utils.config import Config
 
-from connect.gateways.catalog.metadata_sizes import CompressedMetadataFile, limited_text
+from connect.gateways.catalog.metadata_sizes import CompressedMetadataFile, SameFile, limited_text
 from connect.gateways.storage.guarded_io import GuardedFileIO
 
 _MAIN = "main"
@@ -456,12 +456,12 @@ class _MetadataFileIO(GuardedFileIO):
         return _MetadataFile(file, self._files) if location.endswith(_METADATA) else file
 
 
-class _MetadataFile(PyArrowFile):
+class _MetadataFile(SameFile):
     """A metadata file as ``MetadataFiles`` reads it."""
 
     def __init__(self, file: PyArrowFile, files: MetadataFiles) -> None:
         self._files = files
-        super().__init__(file.location, file._path, file._filesystem)  # noqa: SLF001 - the same file
+        super().__init__(file)
 
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002 - the base's
         """Read the file, and return what is left of it."""

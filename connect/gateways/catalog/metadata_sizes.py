@@ -36,8 +36,8 @@ def limited_text(stream: NativeFile) -> bytes:
     return text
 
 
-class CompressedMetadataFile(PyArrowFile):
-    """A metadata file with gzip.
+class SameFile(PyArrowFile):
+    """A file that is opened in another way.
 
     Args:
         file: the file.
@@ -45,6 +45,10 @@ class CompressedMetadataFile(PyArrowFile):
 
     def __init__(self, file: PyArrowFile) -> None:
         super().__init__(file.location, file._path, file._filesystem)  # noqa: SLF001 - the same file
+
+
+class CompressedMetadataFile(SameFile):
+    """A metadata file with gzip."""
 
     def open(self, seekable: bool = True) -> InputStream:
         """Read the file; return its compressed content.

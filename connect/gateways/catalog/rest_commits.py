@@ -34,7 +34,6 @@ from pyiceberg.catalog.rest import (
     HttpMethod,
     RestCatalog,
 )
-from pyiceberg.catalog.rest import response as rest_response
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
@@ -43,9 +42,9 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import CommitTableRequest, Namespace, Table, TableIdentifier
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import UTF8, IcebergBaseModel, Identifier
-from requests import HTTPError, RequestException, Response
+from requests import RequestException, Response
 
-from connect.gateways.catalog.rest_requests import PreparedRequests, names
+from connect.gateways.catalog.rest_requests import PreparedRequests, names, raise_for
 
 _TRANSACTION = Endpoint(http_method=HttpMethod.POST, path="/v1/{prefix}/transactions/commit")
 _ACCESS_DELEGATION = "X-Iceberg-Access-Delegation"
@@ -138,7 +137,7 @@ class RestCommits(RestCatalog):
         token = table.config.get(TOKEN)
         headers = {AUTHORIZATION_HEADER: f"{BEARER_PREFIX} {token}"} if token else None
         response = self._posted(url, change.request, headers)
-        _raise_for(response)
+        raise_for(response, _COMMIT_ERRORS)
         if not names(response, change.ids):
             raise CommitStateUnknownException("the catalog's answer is not the committed table")
 
@@ -163,7 +162,7 @@ class RestCommits(RestCatalog):
             response.close()
             self._sends_transactions = False
             return False
-        _raise_for(response)
+        raise_for(response, _COMMIT_ERRORS)
         names(response, ())
         try:
             loaded = self._load_response(
@@ -222,22 +221,11 @@ class RestCommits(RestCatalog):
         response = self._session.post(
             self.url("transactions/commit"), data=request.model_dump_json().encode(UTF8)
         )
-        try:
-            response.raise_for_status()
-        except HTTPError as error:
-            if response.status_code in _TOKEN_EXPIRED:
-                self._refresh_token()
-            errors_by_status = {404: NoSuchTableError, 409: CommitFailedException}
-            rest_response._handle_non_200_response(error, errors_by_status)  # noqa: SLF001 - reads the message
+        if response.status_code in _TOKEN_EXPIRED:
+            self._refresh_token()
+        raise_for(response, {404: NoSuchTableError, 409: CommitFailedException})
 
 
 def _transaction(changes: Iterable[TableChange]) -> _CommitTransactionRequest:
     parts = {"table-changes": tuple(change.request for change in changes)}
     return _CommitTransactionRequest.model_validate(parts)
-
-
-def _raise_for(response: Response) -> None:
-    try:
-        response.raise_for_status()
-    except HTTPError as error:
-        rest_response._handle_non_200_response(error, dict(_COMMIT_ERRORS))  # noqa: SLF001 - reads the message

@@ -20,7 +20,9 @@ from http.client import HTTPException, IncompleteRead
 from typing import Any
 from urllib.parse import urlsplit
 
+from pyiceberg.catalog.rest import response as rest_response
 from requests import ConnectionError as RequestsConnectionError
+from requests import HTTPError as RequestsHTTPError
 from requests import PreparedRequest, Response, Session
 from requests.cookies import get_cookie_header
 from requests.structures import CaseInsensitiveDict
@@ -33,7 +35,7 @@ from connect.gateways.answer_limits import (
     limited_pieces,
     too_large,
 )
-from connect.gateways.catalog.long_reads import receive_in_pieces
+from connect.gateways.catalog.long_reads import http_answer, receive_in_pieces
 from connect.gateways.catalog.unread_body import LINE_BYTES_MAX, chunk_size, receive_rest
 
 _PIECE_BYTES = 64 * 1024
@@ -114,8 +116,8 @@ def body_of(response: Response) -> bytes:
     receive_in_pieces(response)
     raw, bytes_max = response.raw, access_policy().answer_bytes_max
     try:
-        if raw._fp.chunked and "Content-Encoding" not in response.headers:  # noqa: SLF001 - as below
-            body = _joined_chunks(raw._fp, bytes_max)  # noqa: SLF001
+        if http_answer(response).chunked and "Content-Encoding" not in response.headers:
+            body = _joined_chunks(http_answer(response), bytes_max)
             raw.release_conn()
         elif (raw.length_remaining or 0) > bytes_max:
             raise too_large(bytes_max)
@@ -189,7 +191,7 @@ def names(response: Response, texts: Iterable[bytes]) -> bool:
         while missing and (more := next(pieces, b"")):
             piece = piece[-kept:] + more if kept else more
             missing = {text for text in missing if text not in piece}
-        is_at_end = receive_rest(raw._fp)  # noqa: SLF001 - urllib3 reads on only with decompression
+        is_at_end = receive_rest(http_answer(response))  # urllib3 reads on only with decompression
     except AnswerLimitError:
         response.close()
         raise
@@ -201,6 +203,20 @@ def names(response: Response, texts: Iterable[bytes]) -> bool:
     else:
         response.close()
     return not missing
+
+
+def raise_for(response: Response, errors_by_status: Mapping[int, type[Exception]]) -> None:
+    """Raise the error of an answer that is none of success, with the message of its body.
+
+    Args:
+        response: the answer.
+        errors_by_status: errors that mean something else than in general.
+    """
+    try:
+        response.raise_for_status()
+    except RequestsHTTPError as error:
+        of_status = dict(errors_by_status)
+        rest_response._handle_non_200_response(error, of_status)  # noqa: SLF001 - reads the message
 
 
 def _is_read(response: Response) -> bool:

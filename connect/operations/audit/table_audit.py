@@ -247,7 +247,7 @@ def _marked_files(table: Table, manifest: ManifestFile) -> Iterator[str]:
             file = entry.data_file
             is_live = entry.status != ManifestEntryStatus.DELETED
             if is_live and file.file_format == FileFormat.PUFFIN:
-                yield file._data[_REFERENCED_DATA_FILE]  # noqa: SLF001 - PyIceberg has no getter
+                yield file[_REFERENCED_DATA_FILE]
 
 
 def _count(snapshot: Snapshot, key: str) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_name_by_id
 
 from connect.config.connector import ConnectorConfig
 from connect.java_compat.iso_time import instant_text
@@ -87,7 +87,7 @@ def _columns(table: TablePreview) -> list[dict[str, Any]]:
 def _types(schema: Schema) -> dict[str, tuple[str, bool]]:
     """Every column, nested ones too, in the order of the schema; structs without their fields."""
     types = {}
-    for field_id, name in schema._lazy_id_to_name.items():  # noqa: SLF001 - has no public form
+    for field_id, name in index_name_by_id(schema).items():
         field = schema.find_field(field_id)
         kind = field.field_type
         text = str(kind) if kind.is_primitive else type(kind).__name__.removesuffix("Type").lower()

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
@@ -203,9 +203,9 @@ def fitting(schema: Schema, adds: Mapping[Path, IcebergType]) -> dict[Path, Iceb
     """
     taken: set[str] = set()
     fitted: dict[Path, IcebergType] = {}
+    present = index_by_name(schema) if adds else {}
     for path, kind in adds.items():
         names = list(full_names(".".join(path), kind))
-        present = schema._name_to_id  # noqa: SLF001 - pyiceberg has no public accessor
         if not any(name in present or name in taken for name in names):
             taken.update(names)
             fitted[path] = kind

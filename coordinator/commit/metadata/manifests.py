@@ -18,7 +18,6 @@ import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from copy import copy
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from types import TracebackType
@@ -52,7 +51,7 @@ from coordinator.commit.metadata.avro_files import (
 )
 from coordinator.commit.metadata.content_files import source_schema
 from coordinator.commit.metadata.pending_files import PendingFiles
-from coordinator.commit.metadata.row_lineage import live_entries, writer_version
+from coordinator.commit.metadata.row_lineage import copy_of, live_entries, writer_version
 
 _ENTRIES_PER_BLOCK = 1000
 _ENTRIES_PER_MANIFEST_MAX = 10_000
@@ -375,8 +374,7 @@ def with_sequence_number(manifest: ManifestFile, sequence_number: int) -> Manife
     """
     if _UNASSIGNED not in {manifest.sequence_number, manifest.min_sequence_number}:
         return manifest
-    out = copy(manifest)
-    out._data = list(manifest._data)  # noqa: SLF001 - a Record's copy shares its values
+    out = copy_of(manifest)
     if out.sequence_number == _UNASSIGNED:
         out.sequence_number = sequence_number
     if out.min_sequence_number == _UNASSIGNED:

@@ -13,7 +13,6 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, TypeAlias
@@ -35,7 +34,7 @@ from coordinator.commit.metadata.manifests import (
     manifest_set,
 )
 from coordinator.commit.metadata.pending_files import PendingFiles
-from coordinator.commit.metadata.row_lineage import writer_version
+from coordinator.commit.metadata.row_lineage import copy_of, writer_version
 from coordinator.commit.rules.file_selection import Selection, SequenceStep
 
 GROUPS_MAX = 16
@@ -304,7 +303,6 @@ def _is_within(group: _ManifestGroup, by_path: dict[str, ContentFile]) -> bool:
 
 def _listed_by(manifest: ManifestFile, snapshot_id: int) -> ManifestFile:
     """The manifest as a snapshot's list names it."""
-    out = copy(manifest)
-    out._data = list(manifest._data)  # noqa: SLF001 - a Record's copy shares its values
-    out._data[_ADDED_SNAPSHOT_ID] = snapshot_id  # noqa: SLF001 - PyIceberg has no setter
+    out = copy_of(manifest)
+    out[_ADDED_SNAPSHOT_ID] = snapshot_id
     return out

@@ -16,7 +16,6 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from typing import Any, Final
 
 from pyiceberg.io import FileIO
@@ -93,26 +92,28 @@ def live_entries(manifest: ManifestFile, io: FileIO, version: TableVersion) -> l
         entries = [e for e in reader if e.status != ManifestEntryStatus.DELETED]
     row_id = first_row_id(manifest)
     for entry in entries:
-        _inherit(entry, manifest)
         file = entry.data_file
-        _extend(file, _FILE_FIELDS)
+        if len(file) < _FILE_FIELDS:  # of an older version
+            file = entry.data_file = DataFile(*_values(file, _FILE_FIELDS))
+        _inherit(entry, manifest)
         if manifest.content != ManifestContent.DATA or row_id is None:
-            file._data[_FILE_FIRST_ROW_ID] = None  # noqa: SLF001 - PyIceberg has no setter
-        elif file._data[_FILE_FIRST_ROW_ID] is None:  # noqa: SLF001 - or getter
-            file._data[_FILE_FIRST_ROW_ID] = row_id  # noqa: SLF001
+            file[_FILE_FIRST_ROW_ID] = None
+        elif file[_FILE_FIRST_ROW_ID] is None:
+            file[_FILE_FIRST_ROW_ID] = row_id
             row_id += file.record_count
     return entries
 
 
 def first_row_id(manifest: ManifestFile) -> int | None:
     """Return the first row id that a list assigned to a manifest; None if it assigned none."""
-    values = manifest._data  # noqa: SLF001 - PyIceberg has no getter
-    return values[_MANIFEST_FIRST_ROW_ID] if len(values) > _MANIFEST_FIRST_ROW_ID else None
+    has_all = len(manifest) > _MANIFEST_FIRST_ROW_ID
+    row_id: int | None = manifest[_MANIFEST_FIRST_ROW_ID] if has_all else None
+    return row_id
 
 
 def lineage_of(entry: ManifestEntry) -> RowLineage:
     """Return what the rows of a data file inherit, by an entry of ``live_entries``."""
-    first = entry.data_file._data[_FILE_FIRST_ROW_ID]  # noqa: SLF001 - PyIceberg has no getter
+    first = entry.data_file[_FILE_FIRST_ROW_ID]
     return RowLineage(first, entry.sequence_number or 0)
 
 
@@ -133,7 +134,7 @@ def with_row_ids(
     for manifest in manifests:
         if manifest.content == ManifestContent.DATA and first_row_id(manifest) is None:
             assigned = _whole_manifest(manifest)
-            assigned._data[_MANIFEST_FIRST_ROW_ID] = row_id  # noqa: SLF001 - PyIceberg has no setter
+            assigned[_MANIFEST_FIRST_ROW_ID] = row_id
             row_id += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
             out.append(assigned)
         else:
@@ -143,20 +144,23 @@ def with_row_ids(
 
 def _with_all_fields(manifest: ManifestFile) -> ManifestFile:
     """The manifest itself if it has them, so that it is known to be the same."""
-    has_all = len(manifest._data) > _MANIFEST_FIRST_ROW_ID  # noqa: SLF001 - PyIceberg has no getter
+    has_all = len(manifest) > _MANIFEST_FIRST_ROW_ID
     return manifest if has_all else _whole_manifest(manifest)
 
 
+def copy_of(manifest: ManifestFile) -> ManifestFile:
+    """Return a manifest with values of its own."""
+    return ManifestFile(*_values(manifest, 0))
+
+
 def _whole_manifest(manifest: ManifestFile) -> ManifestFile:
-    out = copy(manifest)
-    out._data = list(manifest._data)  # noqa: SLF001 - a Record's copy shares its values
-    _extend(out, _MANIFEST_FIRST_ROW_ID + 1)
-    return out
+    return ManifestFile(*_values(manifest, _MANIFEST_FIRST_ROW_ID + 1))
 
 
-def _extend(record: DataFile | ManifestFile, fields: int) -> None:
-    values: list[Any] = record._data  # noqa: SLF001 - of a record of an older version
-    values.extend([None] * (fields - len(values)))
+def _values(record: DataFile | ManifestFile, fields: int) -> list[Any]:
+    """Return the values of a record, and None for fields that its version does not have."""
+    values = [record[at] for at in range(len(record))]
+    return values + [None] * (fields - len(values))
 
 
 def _inherit(entry: ManifestEntry, manifest: ManifestFile) -> None:

@@ -41,19 +41,16 @@ def is_vector(file: DataFile) -> bool:
 
 def place_of(file: DataFile) -> VectorPlace | None:
     """Return where the vector of an entry is; None if the entry does not say."""
-    values = file._data  # noqa: SLF001 - PyIceberg has no getter
-    if len(values) <= _CONTENT_SIZE:  # of version 2, which has no vectors
+    if len(file) <= _CONTENT_SIZE:  # of version 2, which has no vectors
         return None
-    offset, size_bytes = values[_CONTENT_OFFSET], values[_CONTENT_SIZE]
+    offset, size_bytes = file[_CONTENT_OFFSET], file[_CONTENT_SIZE]
     return None if None in (offset, size_bytes) else VectorPlace(file.file_path, offset, size_bytes)
 
 
 def referenced_data_file(file: DataFile) -> str | None:
     """Return the data file whose rows an entry with position deletes marks; None for several."""
-    values = file._data  # noqa: SLF001 - PyIceberg has no getter
-    named: str | None = (
-        values[_REFERENCED_DATA_FILE] if len(values) > _REFERENCED_DATA_FILE else None
-    )
+    has_it = len(file) > _REFERENCED_DATA_FILE
+    named: str | None = file[_REFERENCED_DATA_FILE] if has_it else None
     if named is not None:
         return named
     low = (file.lower_bounds or {}).get(_PATH_FIELD_ID)

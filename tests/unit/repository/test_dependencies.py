@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import runpy
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.support.sources import modules, nodes
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = runpy.run_path(str(ROOT / ".ci" / "dependencies.py"))
@@ -42,6 +50,70 @@ def test_each_runtime_dependency_is_imported() -> None:
     }
     assert unused == set()
     assert names >= NOT_IMPORTED.keys()
+
+
+PACKAGES = ("connect", "control_schemas", "coordinator", "worker")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+OF_TOOLS = {"build", "dev"}  # all other extras are of the product
+CLIENTS = "tests/clients"  # in an environment of its own
+
+
+def declared(extras: set[str]) -> dict[str, Requirement]:
+    """Requirements of pyproject.toml with these extras, by canonical name."""
+    texts = [*PROJECT["dependencies"], *(text for extra in extras for text in EXTRAS[extra])]
+    requirements = [Requirement(text) for text in texts]
+    return {canonicalize_name(r.name): r for r in requirements}
+
+
+def imported(*folders: str) -> dict[str, set[str]]:
+    """Files that import a module that is neither ours nor of Python, by its first name."""
+    found = defaultdict(set)
+    for path in modules(*folders):
+        place = path.relative_to(ROOT).as_posix()
+        for name in () if place.startswith(CLIENTS) else imports(path):
+            top = name.partition(".")[0]
+            if top not in {*PACKAGES, "tests"} | sys.stdlib_module_names:
+                found[top].add(place)
+    return found
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Names of the modules that a file imports, also inside functions."""
+    for node in nodes(path):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node.module or ""
+
+
+def undeclared(folders: tuple[str, ...], extras: set[str]) -> dict[str, list[str]]:
+    """Files with imports of packages that none of these extras declares, by module."""
+    known, distributions = declared(extras).keys(), packages_distributions()
+    return {
+        name: sorted(places)
+        for name, places in imported(*folders).items()
+        if not known & {canonicalize_name(one) for one in distributions.get(name, ())}
+    }
+
+
+def test_each_imported_package_is_declared() -> None:
+    """Of the product, and of the tests with the extra dev: no package is there by chance."""
+    assert undeclared(PACKAGES, EXTRAS.keys() - OF_TOOLS) == {}
+    assert undeclared(("tests", ".ci", "examples"), set(EXTRAS)) == {}
+
+
+@pytest.mark.parametrize("lock", ["dev", "runtime"])
+def test_each_declared_package_is_locked_with_a_version_that_fits(lock: str) -> None:
+    """The lock file says that pyproject.toml asks for it, as a new lock file would."""
+    text = (ROOT / "requirements" / f"{lock}.lock").read_text()
+    wanted = declared(set(EXTRAS) if lock == "dev" else EXTRAS.keys() - OF_TOOLS)
+    del wanted["icefloe"]  # the extra `all` names the others
+    for name, requirement in wanted.items():
+        found = re.search(rf"^{name}==([^ ]+)(.*\n(?: +.*\n)*)", text, re.MULTILINE)
+        assert found, name
+        assert requirement.specifier.contains(found[1]), name
+        assert "icefloe (pyproject.toml)" in found[2], name
 
 
 @pytest.mark.parametrize("name", ["Makefile", "Dockerfile", "docs/how-to/upgrade.md"])

@@ -49,6 +49,7 @@ from worker.batch.error_rows import NOT_WRITABLE
 from worker.batch.few_records import BatchRows, FewRecords
 from worker.batch.pipeline_spec import PipelineSpec, RecordPlace
 from worker.pipeline.pipeline import run
+from worker.spark.jvm import arrow_batches, query_execution
 from worker.spark.large_functions import deleted_with
 from worker.spark.session import Session
 from worker.sql.query_opening import open_query_catalog, opened_query
@@ -346,7 +347,7 @@ def _descriptors(work: DataFrame) -> pa.Table:
 
     ``toArrow`` does the same, and asks the JVM for the schema and settings of each result.
     """
-    batches = work._collect_as_arrow()  # noqa: SLF001 - of toArrow
+    batches = arrow_batches(work)
     return pa.Table.from_batches(batches) if batches else DESCRIPTOR_SCHEMA.empty_table()
 
 

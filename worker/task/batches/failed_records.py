@@ -20,6 +20,7 @@ from worker.batch.descriptors import DESCRIPTOR_DDL
 from worker.batch.few_records import BatchRows, FewRecords
 from worker.batch.pipeline_spec import PipelineSpec, RecordPlace
 from worker.pipeline.record_search import FAILED_RECORDS_MAX, failures_of, search
+from worker.spark.jvm import arrow_batches
 from worker.spark.large_functions import deleted_with
 from worker.spark.source_options import BATCH_FAILED, map_spark_error
 
@@ -78,7 +79,7 @@ class FailedRecords:
         """
         frame = rows.as_rows() if isinstance(rows, FewRecords) else rows
         work = deleted_with(lambda: frame.mapInArrow(search(spec), DESCRIPTOR_DDL))
-        failures = failures_of(work._collect_as_arrow())  # noqa: SLF001 - of toArrow
+        failures = failures_of(arrow_batches(work))
         new = {at: text for at, text in failures.items() if at not in self.refused}
         if not new:
             raise error

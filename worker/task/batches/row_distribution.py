@@ -23,6 +23,7 @@ from worker.batch.descriptors import DESCRIPTOR_DDL
 from worker.batch.distribution import Distribution, TableShares
 from worker.batch.pipeline_spec import PipelineSpec
 from worker.pipeline.passed_writing import write_passed
+from worker.spark.jvm import query_execution
 from worker.spark.large_functions import deleted_with
 from worker.spark.session import Session
 from worker.task.read_ledger import OffsetRanges
@@ -107,4 +108,4 @@ class RowDistribution:
 def _forget_shuffles(rows: DataFrame) -> None:
     """Let Spark delete the files of an executed shuffle now, and not at a garbage collection."""
     with contextlib.suppress(Py4JError):  # the batch is done, or has another error
-        rows._jdf.queryExecution().toRdd().cleanShuffleDependencies(False)  # noqa: FBT003, SLF001 - Spark's
+        query_execution(rows).toRdd().cleanShuffleDependencies(False)  # noqa: FBT003 - Spark's

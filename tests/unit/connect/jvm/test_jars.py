@@ -73,6 +73,22 @@ def test_a_jar_with_another_checksum_is_refused(
     assert not list((tmp_path / "cache").rglob("*.jar"))
 
 
+@pytest.mark.usefixtures("locked")
+def test_a_download_is_announced_before_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the name of the group; jars that are in the cache cause no line."""
+    monkeypatch.setenv("ICEFLOE_CACHE_DIR", str(tmp_path / "cache"))
+    calls: list[str] = []
+    brings(b"good", calls, monkeypatch)
+    lines = []
+    for _ in range(2):
+        assert jars.main(["resolve", "spark-kafka"]) == 0
+        lines.append(capsys.readouterr())
+    assert [each.err for each in lines] == ["jars: downloading spark-kafka\n", ""]
+    assert {each.out for each in lines} == {"spark-kafka: 1 jars\n"}
+
+
 def test_an_unknown_group_is_refused(tmp_path: Path) -> None:
     """It has no entry in the lock file."""
     with pytest.raises(ConfigError) as caught:
