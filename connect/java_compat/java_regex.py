@@ -139,6 +139,11 @@ class JavaRegex:
         if self._linear is None:
             self._compile_backtracking()
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether RE2 supports the expression, with the meaning that it has in Java."""
+        return self._linear is not None
+
     def fullmatch(self, text: str) -> JavaMatch | None:
         """Match the whole text; return None if it does not match.
 

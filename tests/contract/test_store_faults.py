@@ -20,7 +20,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from connect.errors import RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
-from connect.gateways.storage.shared_clients import SHARED_CLIENTS
+from connect.gateways.storage.store_file_io import SHARED_CLIENTS
 from control_schemas.events import ContentFile
 from coordinator.kernel.effects import TableCommitted, TableFailed
 from coordinator.maintenance.snapshot_expiry import BATCH

@@ -10,6 +10,7 @@ Rules of this file:
 - A table with a feature that appends must obey, and that this module does not obey, is refused.
 - The library parses a location as a URL (``%2e%2e`` is ``..``), other clients as a path. A location
   or name for which that differs is refused: else a checked folder is not the one that is opened.
+- Which files a version added is read from its own file of the log: checkpoints do not say when.
 
 Source:
     Delta transaction log protocol; delta-rs 1.6 ``CommitBuilder``: with ``max_commit_retries`` 0
@@ -46,7 +47,6 @@ from connect.errors import (
     IcefloeError,
     RetriableError,
 )
-from connect.gateways.delta.delta_history import files_since
 from connect.gateways.delta.delta_log_sizes import check_log
 from connect.gateways.delta.delta_model import DeltaFile, LiveDeltaFile
 from connect.gateways.delta.delta_schema import (
@@ -61,8 +61,10 @@ from connect.gateways.delta.delta_schema import (
 from connect.gateways.delta.delta_storage import storage_options
 from connect.gateways.storage.folder_locations import FolderLocations
 from connect.gateways.storage.guarded_io import GuardedFileIO
+from connect.gateways.storage.log_sizes import check_values, limited_content
 from connect.gateways.storage.object_store import own_credentials
 from connect.redaction.foreign_text import are_hidden, shown_answer
+from control_schemas import bounded_json
 
 Observe: TypeAlias = Callable[[str, str, int], None]
 _FEATURES: Final = frozenset(
@@ -95,6 +97,7 @@ _REFUSED: Final = re.compile(
 )
 _PANIC: Final = "PanicException"  # the class cannot be imported
 _NO_RETRIES: Final = 0  # the library must not repeat a commit
+_VERSIONS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,3 +498,42 @@ def _mapped(
         raise mapped from (None if are_hidden() else error)
     finally:
         observe(operation, outcome, _CLOCK.monotonic_ms() - started_ms)
+
+
+def files_since(io: FileIO, log: str, version: int, since_ms: int) -> frozenset[str] | None:
+    """Return the files that versions since then added or removed.
+
+    Args:
+        io: opens the files of the log.
+        log: its folder.
+        version: the newest one.
+        since_ms: milliseconds since 1970.
+
+    Returns:
+        Paths below the table's location; None where the log does not reach so far back.
+
+    Raises:
+        CommitRefused: ``metadata_too_large``. OSError, ValueError: the log cannot be read.
+    """
+    files: set[str] = set()
+    for number in range(version, max(version - _VERSIONS_MAX, -1), -1):
+        try:
+            with io.new_input(f"{log}/{number:020}.json").open() as stream:
+                content = limited_content(stream.read)
+        except FileNotFoundError:
+            return None
+        check_values(content)
+        actions = [bounded_json.loads(line) for line in content.decode().splitlines() if line]
+        made_ms = max((_time(each) for each in actions), default=None)
+        if made_ms and made_ms < since_ms:
+            return frozenset(files)
+        for action in actions:
+            for kind in ("add", "remove"):
+                if isinstance(path := action.get(kind, {}).get("path"), str):
+                    files.add(unquote(path))
+    return frozenset(files) if version < _VERSIONS_MAX else None
+
+
+def _time(action: Any) -> int:
+    at = action.get("commitInfo", {}).get("timestamp")
+    return at if isinstance(at, int) else 0

@@ -49,7 +49,7 @@ from worker.batch.error_rows import NOT_WRITABLE
 from worker.batch.few_records import BatchRows, FewRecords
 from worker.batch.pipeline_spec import PipelineSpec, RecordPlace
 from worker.pipeline.pipeline import run
-from worker.spark.jvm import arrow_batches, query_execution
+from worker.spark.jvm import arrow_batches
 from worker.spark.large_functions import deleted_with
 from worker.spark.session import Session
 from worker.sql.query_opening import open_query_catalog, opened_query

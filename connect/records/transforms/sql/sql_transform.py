@@ -153,12 +153,13 @@ _FUNCTIONS_DOC: Final = (
     "and structs of its own arguments only. A lambda function inside another one can iterate only "
     "over lists and maps of the arguments of that function, in at most three levels.\n\n"
     "Patterns of `rlike`, `like`, `split` and `regexp_*` must be literals. A query has at most 50 "
-    "of them. A regular expression is one of Java, with at most 1,000 characters. A query is "
-    "rejected if a quantifier repeats an expression that can be empty, such as `(a*)*`. It is also "
-    "rejected if several alternatives can be empty, or if the expression contains `\\G`, `\\X` or "
-    "comments. A match has 20,000 steps, and 1,000 more for each character of the text. A record "
-    "that needs more is rejected. Delimiters of `str_to_map` and the key of `parse_url` cannot "
-    "have quantifiers.\n\n"
+    "of them. A regular expression is one of Java. A match has 20,000 steps, and 1,000 more for "
+    "each character of the text. A record that needs more is rejected. If the REST API has users, "
+    "a regular expression must be one that RE2 supports with the same meaning, without look-around "
+    "and back-references, and with at most 1,000 characters. A query is then rejected if a "
+    "quantifier repeats an expression that can be empty, such as `(a*)*`, or if several "
+    "alternatives can be empty. Delimiters of `str_to_map` and the key of `parse_url` cannot have "
+    "quantifiers.\n\n"
 )
 
 _TABLES_DOC: Final = (
