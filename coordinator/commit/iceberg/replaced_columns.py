@@ -15,8 +15,8 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -62,8 +62,7 @@ def with_current_columns(table: Table, selection: Selection, clock: Clock) -> Se
             its file cannot be written again; ``announced_file_missing``.
         RetriableError: ``storage_unavailable``.
     """
-    metadata = table.metadata
-    former = _replaced(metadata.table_uuid, _Schemas(metadata.schema(), tuple(metadata.schemas)))
+    former = _replaced(table.metadata.table_uuid, _Schemas.of(table))
     if not former:
         return selection
     copies: dict[str, str] = {}
@@ -83,19 +82,19 @@ def with_current_columns(table: Table, selection: Selection, clock: Clock) -> Se
     return replace(selection, steps=tuple(steps), copies=copies) if copies else selection
 
 
+@dataclass(frozen=True, slots=True)
 class _Schemas:
-    """The schemas of a table; equal to those with equal ids, because a schema never changes."""
+    """The schemas of a table; a schema never changes, so only their ids are compared."""
 
-    def __init__(self, current: Schema, every: tuple[Schema, ...]) -> None:
-        self.current = current
-        self.every = every
-        self._key = current.schema_id, tuple(each.schema_id for each in every)
+    ids: tuple[int, ...]
+    current: Schema = field(compare=False)
+    every: Sequence[Schema] = field(compare=False)
 
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Schemas) and other._key == self._key
+    @classmethod
+    def of(cls, table: Table) -> _Schemas:
+        """Return those of a table."""
+        current, every = table.schema(), table.metadata.schemas
+        return cls((current.schema_id, *(each.schema_id for each in every)), current, every)
 
 
 @lru_cache(maxsize=10_000)
@@ -207,11 +206,11 @@ def _renumbered(fields: Iterable[pa.Field], ids: Mapping[int, int]) -> list[pa.F
     return [_field(each, ids) for each in fields]
 
 
-def _field(field: pa.Field, ids: Mapping[int, int]) -> pa.Field:
-    metadata = dict(field.metadata or {})
+def _field(column: pa.Field, ids: Mapping[int, int]) -> pa.Field:
+    metadata = dict(column.metadata or {})
     if (field_id := ids.get(int(metadata.get(_FIELD_ID, -1)))) is not None:
         metadata[_FIELD_ID] = str(field_id).encode()
-    return pa.field(field.name, _type(field.type, ids), field.nullable, metadata)
+    return pa.field(column.name, _type(column.type, ids), column.nullable, metadata)
 
 
 def _type(kind: pa.DataType, ids: Mapping[int, int]) -> pa.DataType:
@@ -229,9 +228,9 @@ def _type(kind: pa.DataType, ids: Mapping[int, int]) -> pa.DataType:
 def _ids_in(fields: Iterable[pa.Field]) -> set[int]:
     """Return the field ids of columns at any depth."""
     out: set[int] = set()
-    for field in fields:
-        out.add(int((field.metadata or {}).get(_FIELD_ID, -1)))
-        kind = field.type
+    for column in fields:
+        out.add(int((column.metadata or {}).get(_FIELD_ID, -1)))
+        kind = column.type
         if pa.types.is_nested(kind):
             out |= _ids_in(kind.field(n) for n in range(kind.num_fields))
     return out

@@ -112,7 +112,8 @@ def test_every_connector_is_valid(tmp_path: Path) -> None:
         name = place.replace("/", ".")
         (tmp_path / f"{name}.json").write_text(json.dumps({**config, "name": name}))
     done = icefloe("validate", "-f", str(tmp_path))
-    said = [line for line in done.stderr.splitlines() if OF_THE_JAVA_SINK not in line]
+    always = OF_THE_JAVA_SINK, "not asked: "
+    said = [x for x in done.stderr.splitlines() if not any(part in x for part in always)]
     assert (done.status, said) == (ExitStatus.DONE, [])
 
 
