@@ -22,11 +22,22 @@ from connect.model.records import SinkRecord
 from connect.records.transforms.custom_transforms import GROUP, installed
 from tests.differential.support import config, source
 from tests.support.entry_points import install
-from tests.support.unusable_tables import AT, SCHEMA, OneTableRefused, SparkRows, Task, rows_of
+from tests.support.unusable_tables import (
+    AT,
+    NAMES,
+    SCHEMA,
+    OneTableRefused,
+    SparkRows,
+    Task,
+    named,
+    rows_of,
+)
 from worker.batch.blocks import Block
 from worker.pipeline.record_search import FAILED_RECORDS_MAX, BlockSearch
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
+from worker.task.tables.table_ages import REFRESH_MS
 from worker.task.task_metrics import BatchMetrics
+from worker.write.table_writer import OpenFile, TableWriter
 
 ALL = {"errors.tolerance": "all"}
 
@@ -190,3 +201,60 @@ def test_the_search_costs_few_runs(catalog: OneTableRefused, bug: Bug) -> None:
         ("t", 0, 777): "AssertionError: never so"
     }
     assert bug.calls < 5 * len(values)
+
+
+@pytest.fixture
+def tables(sql_catalog_properties: dict[str, str]) -> Iterator[OneTableRefused]:
+    """Three tables, of which ``db.bad`` can be loaded and not written."""
+    opened = open_catalog("iceberg", sql_catalog_properties)
+    opened.close()
+    gateway = OneTableRefused("iceberg", opened.config)
+    for name in NAMES:
+        gateway.create(name.split("."), SCHEMA)
+    yield gateway
+    gateway.close()
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The last digits of ids whose rows cannot be appended to ``db.bad``."""
+    append, digits = TableWriter.append, set(range(10))
+
+    def failing(table: TableWriter, file: OpenFile, rows: pa.Table) -> None:
+        ids = {number % 10 for number in rows.column(0).to_pylist()}
+        assert table.plan.name != "db.bad" or digits.isdisjoint(ids), "never so"
+        append(table, file, rows)
+
+    monkeypatch.setattr(TableWriter, "append", failing)
+    return digits
+
+
+def test_a_table_that_fails_refuses_its_records_only(
+    tables: OneTableRefused, broken: set[int]
+) -> None:
+    """The others get their rows. A minute later the table is tried again."""
+    kinds = ["bad", "good1", "good2"] * (FAILED_RECORDS_MAX + 1)
+    task = FailingTask(tables, named(**ALL))
+    batch = task.write(kinds)
+    count = FAILED_RECORDS_MAX + 1
+    assert rows_of(batch) == {"good1": count, "good2": count}
+    assert {d.error.code for d in batch.dead_letters} == {"table_failed"}
+    assert [d.record.offset for d in batch.dead_letters] == list(range(0, 3 * count, 3))
+    assert "AssertionError: never so" in batch.dead_letters[0].error.message
+    with pytest.raises(RecordError) as refused:
+        FailingTask(tables, named()).write(kinds)
+    assert (refused.value.code, refused.value.coordinates["table"]) == ("table_failed", "db.bad")
+    broken.clear()
+    task.clock.skipped_ms = REFRESH_MS + 1
+    assert rows_of(task.write(kinds)) == {"bad": count, "good1": count, "good2": count}
+
+
+def test_a_table_of_which_some_records_are_written_does_not_fail(
+    tables: OneTableRefused, broken: set[int]
+) -> None:
+    """Then too many records of the batch fail."""
+    broken.remove(0)
+    kinds = ["bad", "good1", "good2"] * (3 * FAILED_RECORDS_MAX)
+    with pytest.raises(RetriableError) as refused:
+        FailingTask(tables, named(**ALL)).write(kinds)
+    assert refused.value.code == "too_many_failed_records"

@@ -290,7 +290,7 @@ def test_mocks_are_few() -> None:
         for node in nodes(path)
         if isinstance(node, ast.Call)
         and re.search(
-            r"(^|\.)(Magic|Async)?Mock$|monkeypatch\.setattr$|(^|\.)patch$", dotted(node.func)
+            r"(^|\.)(Magic|Async)?Mock$|monkeypatch\.setattr$|^(mock\.)?patch$", dotted(node.func)
         )
     ]
     assert len(found) <= MOCKS_MAX, found

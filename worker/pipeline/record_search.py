@@ -1,16 +1,18 @@
-"""Search for the records whose exceptions stop a batch, by halves of each block.
+"""Search for the records or the table whose exceptions stop a batch, by halves of each block.
 
 Rules of this file:
 - Only exceptions that values can cause are searched for. Errors of stores, services and memory
   end the search.
 - A record is found only if it fails alone, the rest of its block succeeds, and the record then
   fails alone again in the same way. So no outage makes a record fail.
+- If more records fail than a batch may have, and all that were tried of one table, the table fails.
 - What the search writes is deleted.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,6 +24,7 @@ import pyarrow as pa
 
 from connect.clock import Clock, SystemClock
 from connect.errors import InvariantViolation, RecordError
+from connect.records.record_path import ReferencePath
 from worker.batch.blocks import Block, blocks
 from worker.batch.descriptors import to_batch
 from worker.batch.pipeline_spec import PipelineSpec, RecordPlace
@@ -31,10 +34,14 @@ from worker.pipeline.pipeline import PipelineTask
 Rows = npt.NDArray[np.int64]
 Failures: TypeAlias = dict[RecordPlace, str]
 """The exception of each record that fails alone."""
+FailedTables: TypeAlias = dict[str, str]
+"""The exception of each table of which every record fails that was tried."""
 
 FAILED_RECORDS_MAX: Final = 20
-_KIND: Final = "failed_records"
+_RECORDS: Final = "failed_records"
+_TABLES: Final = "failed_tables"
 _TEXT_CHARACTERS_MAX: Final = 500
+_TRIED: Final = 50  # records of a table, evenly spread over a block
 _FAULTS: Final = (
     ArithmeticError,
     AssertionError,
@@ -48,6 +55,7 @@ _FAULTS: Final = (
     pa.ArrowException,
 )
 _OUTAGES: Final = (OSError, MemoryError)
+_UNROUTED: Final = (RecordError, *_FAULTS)
 
 
 def search(spec: PipelineSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -61,22 +69,34 @@ def search(spec: PipelineSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[
     return under_policy(partial(_search, replace(spec, config=config, distribution=None)))
 
 
-def failures_of(batches: Sequence[pa.RecordBatch]) -> Failures:
-    """Return what the Spark tasks of a search found."""
+def failures_of(batches: Sequence[pa.RecordBatch]) -> tuple[Failures, FailedTables]:
+    """Return what the Spark tasks of a search found: records and tables."""
     failures: Failures = {}
-    for payload in (payload for batch in batches for payload in batch["payload"].to_pylist()):
-        failures.update({(t, p, o): text for t, p, o, text in json.loads(payload)})
-    return failures
+    tables: FailedTables = {}
+    for batch in batches:
+        columns = batch["kind"].to_pylist(), batch["payload"].to_pylist()
+        for kind, payload in zip(*columns, strict=True):
+            listed = json.loads(payload)
+            if kind == _TABLES:
+                tables.update(listed)
+            else:
+                failures.update({(t, p, o): text for t, p, o, text in listed})
+    return failures, tables
 
 
 def _search(spec: PipelineSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     clock = SystemClock()
     failures: Failures = {}
+    table: FailedTables = {}
     for block in blocks(batches, PipelineTask(spec, clock).limits):
-        failures.update(BlockSearch(spec, clock, block).failures())
+        block_search = BlockSearch(spec, clock, block)
+        failures.update(block_search.failures())
         if len(failures) > FAILED_RECORDS_MAX:
+            table = block_search.failed_table(failures)
             break
-    yield to_batch([(_KIND, json.dumps([[*at, text] for at, text in failures.items()]).encode())])
+    records = [[*at, text] for at, text in failures.items()]
+    rows = {_RECORDS: records, _TABLES: table}
+    yield to_batch((kind, json.dumps(each).encode()) for kind, each in rows.items())
 
 
 class BlockSearch:
@@ -113,6 +133,34 @@ class BlockSearch:
         if len(failures) <= FAILED_RECORDS_MAX and not self._is_confirmed(everything, failures):
             return {}
         return {self._place(place): text for place, text in failures.items()}
+
+    def failed_table(self, failures: Failures) -> FailedTables:
+        """Return the table of most failed records, if all of its records fail that are tried.
+
+        Args:
+            failures: records of this block and others.
+        """
+        places: dict[str, list[int]] = {}
+        failed: Counter[str] = Counter()
+        for place in range(self._block.count):
+            for name in self._tables_of(place):
+                places.setdefault(name, []).append(place)
+                failed[name] += self._place(place) in failures
+        name = max(failed, key=lambda each: failed[each], default="")
+        if not failed[name]:
+            return {}
+        own = places[name]
+        tried = {own[at] for at in np.linspace(0, len(own) - 1, _TRIED, dtype=int)}
+        texts = [self._failure(np.array([place])) for place in sorted(tried)]
+        return {} if None in texts else {name: str(texts[0])}
+
+    def _tables_of(self, place: int) -> set[str]:
+        reference = ReferencePath(self._spec.config)
+        try:
+            [record] = self._block.records(np.array([place]))
+            return {name for each in reference.read(record) for name in reference.route(each)}
+        except _UNROUTED:
+            return set()
 
     def _is_confirmed(self, everything: Rows, failures: dict[int, str]) -> bool:
         if not failures or self._failure(np.delete(everything, [*failures])) is not None:

@@ -158,7 +158,8 @@ class PipelineRunner:
                 if self.query is not None:
                     raise
                 if failed.must_search(failure):
-                    failed.search(rows, spec, failure)
+                    for table, reason in failed.search(rows, spec, failure).items():
+                        self.tables.mark_unusable(table, reason)
                 continue
             failpoints.hit("W4")
             if result.is_usable and self._is_confirmed(result):

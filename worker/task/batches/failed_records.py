@@ -2,12 +2,14 @@
 
 Rules of this file:
 - The first failure of a batch repeats it. The second one, if equal, starts a search for records.
-- Each search finds at least one record, and a batch has a bounded number of them. Otherwise the
-  batch fails with its exception.
+- Each search finds at least one record, and a batch has a bounded number of them. If there are more
+  and they are of one table, no row can be written to the table. Otherwise the batch fails with its
+  exception.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -65,7 +67,9 @@ class FailedRecords:
         log.warning(event, connector=self.connector, error=reason[0])
         return is_repeated
 
-    def search(self, rows: BatchRows, spec: PipelineSpec, error: BaseException) -> None:
+    def search(
+        self, rows: BatchRows, spec: PipelineSpec, error: BaseException
+    ) -> Mapping[str, RetriableError]:
         """Search a batch, and refuse the records that fail.
 
         Args:
@@ -73,18 +77,29 @@ class FailedRecords:
             spec: with which it failed.
             error: of the batch.
 
+        Returns:
+            Tables to which no row can be written, with their errors.
+
         Raises:
             RetriableError: ``too_many_failed_records``.
             PySparkException, Py4JError: the batch's error, if the search found nothing.
         """
         frame = rows.as_rows() if isinstance(rows, FewRecords) else rows
         work = deleted_with(lambda: frame.mapInArrow(search(spec), DESCRIPTOR_DDL))
-        failures = failures_of(arrow_batches(work))
+        failures, tables = failures_of(arrow_batches(work))
+        if tables:
+            return {
+                name: RetriableError(
+                    f"no record of the table can be processed: {self._shown(text)}",
+                    code="table_failed",
+                )
+                for name, text in tables.items()
+            }
         new = {at: text for at, text in failures.items() if at not in self.refused}
         if not new:
             raise error
         for at, text in new.items():
-            self.refused[at] = text.partition(":")[0] if are_hidden() else text
+            self.refused[at] = self._shown(text)
         (topic, partition, offset), text = next(iter(new.items()))
         if len(self.refused) > FAILED_RECORDS_MAX:
             raise RetriableError(
@@ -96,3 +111,9 @@ class FailedRecords:
                 offset=offset,
                 connector=self.connector,
             ) from error
+        return {}
+
+    @staticmethod
+    def _shown(text: str) -> str:
+        """Return the text of an exception, or its class where texts may have record content."""
+        return text.partition(":")[0] if are_hidden() else text
