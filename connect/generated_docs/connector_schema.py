@@ -25,6 +25,9 @@ _TYPES: dict[str, list[dict[str, Any]]] = {
 _INTEGER = [{"type": "integer"}, {"type": "string", "pattern": r"^\s*[+-]?[0-9]+\s*$"}]
 _TEXT = [{"type": ["string", "number", "boolean"]}]
 
+ID = "urn:icefloe:connector"
+"""Identifies the schema; it has no address of its own."""
+
 
 def schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a connector's file."""
@@ -53,11 +56,13 @@ def schema() -> dict[str, Any]:
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": ID,
         "title": "Icefloe connector",
         "$defs": {"config": config},
         "if": {"type": "object", "required": ["config"]},
         "then": {
             "properties": {
+                "$schema": {"type": "string"},
                 "name": {"type": "string", "minLength": 1},
                 "config": {"$ref": "#/$defs/config"},
                 "initial_state": {"enum": ["RUNNING", "PAUSED", "STOPPED"]},

@@ -186,6 +186,7 @@ def _connector(item: Any, where: str, unnamed: str | None) -> DesiredConnector:
         raise ConnectorFileError(
             f"{where}: a connector is an object with keys, not a {_kind(item)}"
         )
+    item = {key: value for key, value in item.items() if key != "$schema"}  # for editors
     inner = item.get("config")
     own = inner.get("name", unnamed) if isinstance(inner, dict) else unnamed
     name = item.get("name", own)

@@ -63,6 +63,21 @@ def test_the_schema_accepts_every_example(editor: Draft202012Validator, example:
     assert [error.message for error in editor.iter_errors(given)] == []
 
 
+def test_the_schema_has_an_id_and_accepts_the_line_for_editors(
+    editor: Draft202012Validator,
+) -> None:
+    """In both forms of a connector; the guide shows the line and the settings of an editor."""
+    assert connector_schema.schema()["$id"] == "urn:icefloe:connector"
+    link = {"$schema": "./connector.schema.json"}
+    config = {"connector.class": "IcebergSinkConnector", "topics": "t"}
+    assert editor.is_valid({**link, **config})
+    assert editor.is_valid({**link, "name": "c", "config": config})
+    guide = (ROOT / "docs/how-to/connectors-in-git.md").read_text()
+    for text in (json.dumps(link)[1:-1], "yaml-language-server: $schema=", '"json.schemas"'):
+        assert text in guide
+    assert "reference/connector.schema.json" in guide
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
