@@ -153,5 +153,6 @@ site: $(STAMP) ## build the documentation as a site in build/site; a dead link i
 	@mkdir -p build
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict > build/site.log 2>&1 || { cat build/site.log; exit 1; }
 
-clean: ## remove environments and build output; the jar cache is kept
+clean: ## remove environments, class archives and build output; the jar cache is kept
+	@rm -rf "$${ICEFLOE_CACHE_DIR:-$${XDG_CACHE_HOME:-$$HOME/.cache}/icefloe}/classes"
 	@rm -rf $(VENV) $(CLIENTS) .venv-audit build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

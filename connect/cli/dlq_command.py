@@ -47,6 +47,7 @@ def list_dead_letters(
 ) -> None:
     """Count dead letters by stage, exception, table and source topic.
 
+    The first and last are PARTITION:OFFSET in the dead letter topic, and that of the source record.
     A node counts the dead letters of this connector; with --file all of the topic are counted.
     """
     direct = access_by_file(connector, file, properties, bootstrap_server)
@@ -227,12 +228,19 @@ def _line(kind: Mapping[str, Any]) -> str:
         f"{kind['records']:,} x {kind['stage'] or 'unknown stage'} {plain(exception)}, "
         f"table {plain(kind['table'] or 'unknown')}, "
         f"source topic {plain(kind['source_topic'] or 'unknown')}: "
-        f"first {_place(kind['first'])}, last {_place(kind['last'])}"
+        f"first {_place(kind['first'])}, last {_place(kind['last'])}{_replayed_text(kind)}"
     )
 
 
+def _replayed_text(kind: Mapping[str, Any]) -> str:
+    count = kind.get("replayed", 0)
+    return f", {count:,} of them replayed or skipped by a replay" if count else ""
+
+
 def _place(place: Mapping[str, Any]) -> str:
-    return f"{place['partition']}:{place['offset']} ({place['time'] or 'no time'})"
+    source = place.get("source")
+    of_source = f", source {source['partition']}:{source['offset']}" if source else ""
+    return f"{place['partition']}:{place['offset']} ({place['time'] or 'no time'}{of_source})"
 
 
 def _lines(letter: Mapping[str, Any]) -> Iterator[str]:

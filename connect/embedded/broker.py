@@ -223,7 +223,7 @@ class Broker:
 
     def _choose_ports(self) -> None:
         if self._port:
-            require_free_port(self._port, name="the embedded broker")
+            require_free_port(self._port, name="the embedded broker", option="--broker-port")
         else:
             self._port = free_port()
         self._controller_port = free_port()

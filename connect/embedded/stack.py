@@ -130,7 +130,7 @@ class Stack:
         self._lock.acquire(self.state_dir)
         try:
             if self._rest_port:
-                require_free_port(self._rest_port, name="the REST API")
+                require_free_port(self._rest_port, name="the REST API", option="--rest-port")
             else:
                 self._rest_port = free_port()
             (self.state_dir / "warehouse").mkdir(exist_ok=True)

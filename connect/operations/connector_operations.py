@@ -26,8 +26,8 @@ from connect.operations.connector_clients import (
     opened,
     opened_cluster,
 )
-from connect.operations.dead_letter_replay import DeadLetterReplay, ReplayChoice, group_of
-from connect.operations.dead_letter_topic import DeadLetterTopic
+from connect.operations.dead_letter_replay import DeadLetterReplay, ReplayChoice
+from connect.operations.dead_letter_topic import DeadLetterTopic, replay_group
 from connect.operations.migration.inspector import Inspector
 from connect.operations.preview.connector_preview import preview_connector, preview_in_process
 from connect.operations.preview.source_sample import Start
@@ -142,7 +142,7 @@ class ConnectorOperations:
         bounded = replace(choice, offsets_max=self._limits.replayed_offsets_max)
         with self._dead_letter_topic(raw) as (cluster, topic):
             name = cluster.config.name
-            producer = TransactionalProducer(cluster.producer_properties, group_of(name))
+            producer = TransactionalProducer(cluster.producer_properties, replay_group(name))
             try:
                 replayed = DeadLetterReplay(topic, bounded, excluded=cluster.excluded).run(
                     producer, is_applied=is_applied

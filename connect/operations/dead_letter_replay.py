@@ -22,7 +22,12 @@ from connect.errors import DataLost
 from connect.gateways.kafka.kafka_clients import ProducerMessage, Stage, TransactionalProducer
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
-from connect.operations.dead_letter_topic import DeadLetterError, DeadLetterTopic, shares
+from connect.operations.dead_letter_topic import (
+    DeadLetterError,
+    DeadLetterTopic,
+    replay_group,
+    shares,
+)
 from connect.operations.record_batches import Offsets
 from connect.protocol.source_partitions import source_partitions
 from connect.records.dead_letter import Origin, origin
@@ -72,7 +77,7 @@ class DeadLetterReplay:
         self._dead_letters = dead_letters
         self._choice = choice
         self._excluded = excluded
-        self.group = group_of(dead_letters.config.name)
+        self.group = replay_group(dead_letters.config.name)
 
     def run(self, producer: TransactionalProducer, *, is_applied: bool) -> dict[str, Any]:
         """Plan the replay, or carry it out.
@@ -219,11 +224,6 @@ class DeadLetterReplay:
             record.timestamp_ms,
             record_origin.partition if record_origin.is_known else None,
         )
-
-
-def group_of(connector: str) -> str:
-    """Return the group of the offsets up to which a connector's dead letters were replayed."""
-    return f"icefloe-replay-{connector}"
 
 
 def _unplaced(record: KafkaRecord, why: str) -> DeadLetterError:

@@ -7,12 +7,12 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from connect.config.connector import ConnectorConfig
-from connect.errors import ConfigError, ExitStatus
+from connect.errors import ConfigError, ExitStatus, IcefloeError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader
 from connect.java_compat.iso_time import instant_text
@@ -58,24 +58,63 @@ class DeadLetterCategory:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class LocatedDeadLetter:
+    """Coordinates and timestamp of one dead letter, and its source record."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    source: Origin
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Key of the order by time."""
+        time_ms = -1 if self.timestamp_ms is None else self.timestamp_ms
+        return time_ms, self.partition, self.offset
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object."""
+        source = self.source
+        return {
+            "partition": self.partition,
+            "offset": self.offset,
+            "time": _instant(self.timestamp_ms),
+            "source": {
+                "topic": source.topic,
+                "partition": source.partition,
+                "offset": source.offset,
+            }
+            if source.is_known
+            else None,
+        }
+
+
 @dataclass(slots=True)
 class DeadLetterCategoryCount:
     """Number of dead letters of one kind, and the first and last of them.
 
     Coordinates are those in the dead letter topic; times are milliseconds since 1970.
+
+    Attributes:
+        count: all of them.
+        replayed_count: those that a replay has passed: replayed, or skipped by its filters.
+        first, last: by time, then by place.
     """
 
     count: int = 0
-    first: tuple[int, int, int | None] | None = None
-    last: tuple[int, int, int | None] | None = None
+    replayed_count: int = 0
+    first: LocatedDeadLetter | None = None
+    last: LocatedDeadLetter | None = None
 
-    def add(self, record: KafkaRecord) -> None:
+    def add(self, record: KafkaRecord, source: Origin, *, is_replayed: bool) -> None:
         """Count one more."""
-        place = record.partition, record.offset, record.timestamp_ms
+        place = LocatedDeadLetter(record.partition, record.offset, record.timestamp_ms, source)
         self.count += 1
-        if self.first is None or _order(place) < _order(self.first):
+        self.replayed_count += is_replayed
+        if self.first is None or place.order < self.first.order:
             self.first = place
-        if self.last is None or _order(place) >= _order(self.last):
+        if self.last is None or place.order >= self.last.order:
             self.last = place
 
 
@@ -151,6 +190,7 @@ class DeadLetterTopic:
     ) -> dict[DeadLetterCategory, DeadLetterCategoryCount]:
         """Return counts by kind; kinds above a limit are counted together."""
         counts: dict[DeadLetterCategory, DeadLetterCategoryCount] = {}
+        replayed = self._replayed(ends)
         for records, _ in self.batches(starts, ends):
             for record in records:
                 source = origin(record)
@@ -159,8 +199,18 @@ class DeadLetterTopic:
                 kind = DeadLetterCategory.of(source)
                 if kind not in counts and len(counts) >= KINDS_MAX:
                     kind = DeadLetterCategory(_TOO_MANY, _TOO_MANY, _TOO_MANY, _TOO_MANY)
-                counts.setdefault(kind, DeadLetterCategoryCount()).add(record)
+                is_replayed = record.offset < replayed.get(record.partition, 0)
+                count = counts.setdefault(kind, DeadLetterCategoryCount())
+                count.add(record, source, is_replayed=is_replayed)
         return counts
+
+    def _replayed(self, ends: Offsets) -> dict[int, int]:
+        """Return the position of the connector's replays in each partition, if it is known."""
+        try:
+            committed = self.admin.committed(replay_group(self.config.name), list(ends))
+        except IcefloeError:  # the principal may not read the group: counts need no more
+            return {}
+        return {tp.partition: at for tp, at in committed.items() if at is not None}
 
     def one(
         self,
@@ -255,6 +305,11 @@ def shares(starts: Offsets, ends: Offsets, offsets_max: int | None) -> dict[Topi
     return by_partition
 
 
+def replay_group(connector: str) -> str:
+    """Return the group of the offsets up to which a connector's dead letters were replayed."""
+    return f"icefloe-replay-{connector}"
+
+
 def _kind(kind: DeadLetterCategory, counted: DeadLetterCategoryCount) -> dict[str, Any]:
     return {
         "stage": kind.stage or None,
@@ -262,15 +317,10 @@ def _kind(kind: DeadLetterCategory, counted: DeadLetterCategoryCount) -> dict[st
         "table": kind.table or None,
         "source_topic": kind.topic or None,
         "records": counted.count,
-        "first": _place(counted.first),
-        "last": _place(counted.last),
+        "replayed": counted.replayed_count,
+        "first": counted.first and counted.first.to_json(),
+        "last": counted.last and counted.last.to_json(),
     }
-
-
-def _place(at: tuple[int, int, int | None] | None) -> Mapping[str, Any] | None:
-    if at is None:
-        return None
-    return {"partition": at[0], "offset": at[1], "time": _instant(at[2])}
 
 
 def _coordinates(record: KafkaRecord) -> dict[str, Any]:
@@ -284,8 +334,3 @@ def _coordinates(record: KafkaRecord) -> dict[str, Any]:
 
 def _instant(timestamp_ms: int | None) -> str | None:
     return None if timestamp_ms is None else instant_text(timestamp_ms * 1_000_000)
-
-
-def _order(place: tuple[int, int, int | None]) -> tuple[int, int, int]:
-    partition, offset, timestamp_ms = place
-    return (-1 if timestamp_ms is None else timestamp_ms, partition, offset)

@@ -222,8 +222,11 @@ def _end_reservations() -> None:
         _reservations.pop().close()
 
 
-def require_free_port(port: int, *, name: str) -> None:
-    """Raise ``ConfigError`` ``port_in_use`` when a process listens on the port."""
+def require_free_port(port: int, *, name: str, option: str) -> None:
+    """Raise ``ConfigError`` ``port_in_use`` when a process listens on the port.
+
+    ``option`` is the option of the command that chooses another one.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -231,7 +234,7 @@ def require_free_port(port: int, *, name: str) -> None:
         except OSError as error:
             raise ConfigError(
                 f"{name} cannot listen on 127.0.0.1:{port} ({error.strerror}): "
-                "another process uses it; choose another port or end that process",
+                f"another process uses it; choose another port with {option}, or end that process",
                 code="port_in_use",
             ) from error
 

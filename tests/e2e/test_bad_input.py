@@ -173,7 +173,7 @@ def test_an_embedded_port_in_use_is_named(
         given = [text for pair in chosen.items() for text in pair]
         output = complaint(icefloe(tmp_path, "up", "--state-dir", "state", *given))
         assert f"{part} cannot listen on 127.0.0.1:{taken_port}" in output
-        assert "choose another port or end that process" in output
+        assert f"choose another port with {option}, or end that process" in output
 
 
 def test_a_state_folder_that_cannot_be_written_is_named(icefloe: Icefloe, tmp_path: Path) -> None:

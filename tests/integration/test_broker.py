@@ -142,6 +142,7 @@ def test_a_port_in_use_is_named(broker: Broker, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"127.0.0.1:{port}") as caught:
         Broker(tmp_path / "state", port=port).start()
     assert caught.value.code == "port_in_use"
+    assert "--broker-port" in caught.value.message
 
 
 def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:

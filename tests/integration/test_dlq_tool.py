@@ -364,6 +364,10 @@ def test_without_context_headers_the_tools_know_the_reason_and_the_source(
     assert {name.rpartition("errors.")[0] for name in names} == {"__icefloe."}
     assert dead_letters.run("replay", "--yes").status == 0
     assert content(dead_letters.back()) == content(expected)
+    dead_letters.add(4, 6, context=False)
+    listed = dead_letters.run("list")
+    assert "6 x VALUE_CONVERTER" in listed.stdout
+    assert ", 4 of them replayed or skipped by a replay" in listed.stdout
 
 
 def test_list_and_show_hide_the_content_by_default(dead_letters: DeadLetterTool) -> None:
@@ -373,18 +377,24 @@ def test_list_and_show_hide_the_content_by_default(dead_letters: DeadLetterTool)
     listed = dead_letters.run("list")
     assert "7 dead letters" in listed.stdout
     kind = f"5 x VALUE_CONVERTER RecordError, table db.t, source topic {dead_letters.source}"
-    assert f"{kind}: first 0:0 (2023-11-14T22:13:20Z), last 0:4 " in listed.stdout
+    first, last = "first 0:0 (2023-11-14T22:13:20Z, source 0:0)", "last 0:4 "
+    assert f"{kind}: {first}, {last}" in listed.stdout
+    assert "no replay" not in listed.stdout
     found = json.loads(dead_letters.run("list", "-o", "json").stdout)
     kinds = {kind["stage"]: kind for kind in found["kinds"]}
     assert {stage: kind["records"] for stage, kind in kinds.items()} == {
         "VALUE_CONVERTER": 5,
         None: 2,
     }
+    source = {"topic": dead_letters.source, "partition": 0, "offset": 0}
     assert kinds["VALUE_CONVERTER"]["first"] == {
         "partition": 0,
         "offset": 0,
         "time": "2023-11-14T22:13:20Z",
+        "source": source,
     }
+    assert kinds[None]["first"]["source"] is None
+    assert {kind["replayed"] for kind in found["kinds"]} == {0}
     assert kinds["VALUE_CONVERTER"]["last"]["offset"] == 4
     displayed = dead_letters.run("show", "0:1")
     assert f"__connect.errors.topic: {dead_letters.source}" in displayed.stdout

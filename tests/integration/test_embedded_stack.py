@@ -128,3 +128,4 @@ def test_up_names_a_port_in_use(tmp_path: Path) -> None:
     assert status == 2
     assert "port_in_use" in reported.getvalue()
     assert str(port) in reported.getvalue()
+    assert "--rest-port" in reported.getvalue()

@@ -123,10 +123,14 @@ def test_delete_removes_a_connector(node: RunningNode, connector: str) -> None:
         assert (code, connector in text.splitlines()) == (0, True)
     assert isinstance(parsed(node, "get", "connectors"), list)
     assert parsed(node, "get", connector) == parsed(node, "get", "connectors", connector)[0]
-    assert node.icefloe("delete", connector) == (0, f"{connector} deleted\n")
     code, text = node.icefloe("delete", connector)
+    assert (code, "run the command with --yes" in text) == (2, True)
+    assert f"would delete {connector}" in text
+    assert connector in node.icefloe("list", "-o", "name")[1].splitlines()
+    assert node.icefloe("delete", connector, "--yes") == (0, f"{connector} deleted\n")
+    code, text = node.icefloe("delete", connector, "--yes")
     assert (code, "not found" in text) == (1, True)
-    done = node.icefloe("delete", connector, "--ignore-not-found", "-o", "name")
+    done = node.icefloe("delete", connector, "--yes", "--ignore-not-found", "-o", "name")
     assert done == (0, f"{connector}\n")
 
 

@@ -187,10 +187,11 @@ def asking(file: str) -> Iterable[list[str]]:
     yield from (
         [name] for name in ("get", "list", "status", "lag", "cluster", "plugins", "loggers")
     )
-    yield from ([name, "c"] for name in ("describe", "audit", "delete", "pause", "resume", "stop"))
+    yield from ([name, "c"] for name in ("describe", "audit", "pause", "resume", "stop"))
     yield from ([name, "-f", file] for name in ("validate", "diff", "apply", "preview"))
     yield from (
         ["restart", "c"],
+        ["delete", "c", "--yes"],
         ["patch", "c", "tasks.max=2"],
         ["offsets", "show", "c"],
         ["tables", "list", "c"],

@@ -10,7 +10,7 @@ import typer
 
 from connect.cli.gitops.commands import change_lines, node
 from connect.cli.gitops.connector_files import read_keys
-from connect.cli.gitops.output import Output, emit
+from connect.cli.gitops.output import Output, confirm, emit
 from connect.cli.gitops.plan import KeyChange, displayed
 from connect.cli.rest_client import DEFAULT_URL, NodeClient, RefusedError, Url
 from connect.cli.terminal import echo, lines, table
@@ -206,8 +206,15 @@ def delete(
         bool,
         typer.Option("--ignore-not-found", help="Skip connectors that do not exist."),
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without a question.")] = False,
 ) -> None:
-    """Delete connectors; offsets in their consumer groups, tables and topics are kept."""
+    """Delete connectors; offsets in their consumer groups, tables and topics are kept.
+
+    It asks on a terminal. Without a terminal it needs --yes.
+    """
+    if not yes:
+        echo(f"would delete {', '.join(names)}; offsets, tables and topics are kept", err=True)
+    confirm(f"delete {len(names)} connector(s)?", yes=yes)
 
     def request(client: NodeClient, name: str) -> str:
         try:

@@ -19,12 +19,21 @@ PREVIEW_RECORDS_MAX: Final = 1_000
 Filters = Annotated[list[JsonString], FailFast(), Field(max_length=FILTERS_MAX)]
 
 
+class DeadLetterSource(ExtensibleModel):
+    """Place of the record that became a dead letter; ``offset`` is null if it is not known."""
+
+    topic: str
+    partition: int
+    offset: int | None
+
+
 class DeadLetterPlace(ExtensibleModel):
     """Place of a dead letter in the dead letter topic; ``time`` is its timestamp."""
 
     partition: int
     offset: int
     time: str | None
+    source: DeadLetterSource | None
 
 
 class DeadLetterKind(ExtensibleModel):
@@ -35,6 +44,7 @@ class DeadLetterKind(ExtensibleModel):
     table: str | None
     source_topic: str | None
     records: int
+    replayed: int = Field(description="of them, those that a replay has put back or skipped")
     first: DeadLetterPlace
     last: DeadLetterPlace
 

@@ -26,13 +26,14 @@ class FakeOperations(ConnectorOperations):
 
     def dead_letter_kinds(self, raw: Mapping[str, str]) -> dict[str, Any]:
         """Return the count of one kind."""
-        place = {"partition": 0, "offset": OFFSET, "time": "2023-11-14T22:13:20Z"}
+        place = {"partition": 0, "offset": OFFSET, "time": "2023-11-14T22:13:20Z", "source": None}
         kind = {
             "stage": "TASK_PUT",
             "exception": None,
             "table": f"db.{self.secret}",
             "source_topic": "t",
             "records": 1,
+            "replayed": 0,
             "first": place,
             "last": place,
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -16,8 +17,9 @@ import pytest
 import typer
 
 from connect.cli import main
+from connect.cli.gitops import connectors
 from connect.cli.gitops.output import FORMS
-from connect.errors import ExitStatus
+from connect.errors import ExitStatus, RetriableError
 from tests.support.command_line import icefloe
 from tests.support.sources import ROOT, modules, nodes
 
@@ -41,6 +43,7 @@ CONFIRMED = {
     "offsets set",
     "control rebase",
     "control vtts reset",
+    "delete",
     "dlq replay",
     "rewind",
     "tables skip",
@@ -55,7 +58,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "status": (),
     "lag": (),
     "patch": ("c", "tasks.max=1"),
-    "delete": ("c",),
+    "delete": ("c", "--yes"),
     "pause": ("c",),
     "resume": ("c",),
     "stop": ("c",),
@@ -274,6 +277,26 @@ def test_changes_have_the_same_confirmation() -> None:
     """Only commands that delete connectors, change offsets or give up rows have ``--yes``."""
     with_yes = {name for name, command in COMMANDS.items() if option(command, "--yes")}
     assert with_yes == CONFIRMED
+
+
+def test_delete_asks_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A no ends it with status 1, before a node is asked; a yes asks the node."""
+    for answer, error in ((b"n\n", typer.Exit), (b"y\n", RetriableError)):
+        controller, terminal = os.openpty()
+        os.write(controller, answer)
+        with (
+            os.fdopen(os.dup(terminal)) as stdin,
+            os.fdopen(terminal, "w") as stderr,
+            monkeypatch.context() as patched,
+        ):
+            patched.setattr(sys, "stdin", stdin)
+            patched.setattr(sys, "stderr", stderr)
+            with pytest.raises(error) as ended:
+                connectors.delete(["c"], server=CLOSED)
+            stderr.flush()
+            assert b"delete 1 connector(s)? [y/N]" in os.read(controller, 4_096)
+        os.close(controller)
+        assert getattr(ended.value, "exit_code", ExitStatus.NO) == ExitStatus.NO
 
 
 def test_every_command_that_asks_a_node_has_the_same_server_option() -> None:

@@ -43,6 +43,17 @@ def test_files_may_be_wrapped_or_flat_json_or_yaml(tmp_path: Path) -> None:
     assert c.config["on"] == "off"
 
 
+def test_the_line_for_editors_is_no_key(tmp_path: Path) -> None:
+    """``$schema`` in both forms; it reaches no node."""
+    link = '"$schema": "./connector.schema.json"'
+    (tmp_path / "a.json").write_text(
+        f'{{{link}, "name": "a", "config": {{"connector.class": "IcebergSink"}}}}'
+    )
+    (tmp_path / "b.json").write_text(f'{{{link}, "name": "b", "connector.class": "IcebergSink"}}')
+    for desired in read([tmp_path]):
+        assert desired.config == {"name": desired.name, "connector.class": "IcebergSink"}
+
+
 def test_a_file_may_contain_several_connectors(tmp_path: Path) -> None:
     """A JSON list, or several YAML documents."""
     listed = [{"name": n, "connector.class": "IcebergSink"} for n in ("x", "y")]

@@ -99,7 +99,7 @@ def test_a_free_port_is_free() -> None:
     ports = [free_port() for _ in range(20)]
     assert len(set(ports)) == 20
     for port in ports:
-        require_free_port(port, name="a test")
+        require_free_port(port, name="a test", option="--port")
 
 
 def test_a_free_port_is_reserved_for_a_server() -> None:
@@ -109,8 +109,8 @@ def test_a_free_port_is_reserved_for_a_server() -> None:
         other.bind(("127.0.0.1", port))
     for _ in range(2):  # a server may start again
         with socket.create_server(("127.0.0.1", port)), pytest.raises(ConfigError):
-            require_free_port(port, name="a test")
-        require_free_port(port, name="a test")
+            require_free_port(port, name="a test", option="--port")
+        require_free_port(port, name="a test", option="--port")
 
 
 def test_a_free_port_is_outside_the_ephemeral_range() -> None:
