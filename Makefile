@@ -126,6 +126,7 @@ docs: $(STAMP) ## generate the reference pages
 	@$(BIN)/python -m connect.generated_docs.connector_schema > docs/reference/connector.schema.json
 	@$(BIN)/python -m connect.generated_docs.transform_pages docs/reference/transforms
 	@$(BIN)/python -m connect.generated_docs.metrics_page > docs/reference/metrics.md
+	@$(BIN)/python -m connect.generated_docs.recovery_page > connect/node/rest/ui/recovery.html
 
 lock: ## update the lock files of dependencies and jars
 	@$(UV) pip compile pyproject.toml --quiet --generate-hashes --no-header \

@@ -17,6 +17,7 @@ _SECRET = re.compile(
     r"|keystore\.key|key\.pem",
     re.IGNORECASE,
 )
+_REFERENCES = re.compile(r"(?:\$\{[^}]*\})+")
 _USER_INFO = re.compile(r"://([^/?#\s]*)@")
 _QUOTED = re.compile(r"""(["'])(.*?)\1""", re.DOTALL)
 _OPTIONS = re.compile(r"""([\w.]+)\s*=\s*(["'])((?:\\.|(?!\2).)*)\2""", re.DOTALL)
@@ -48,6 +49,13 @@ def without_logins(value: str) -> str:
         return f"://{user}:{MASK}@" if colon else f"://{MASK}@"
 
     return _USER_INFO.sub(masked, value)
+
+
+def displayed_value(key: str, value: str) -> str:
+    """Return a value for display: possible secrets are masked, references to them are not."""
+    if _REFERENCES.fullmatch(value):
+        return value
+    return MASK if may_be_secret(key) else without_logins(value)
 
 
 class Masker:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from connect.config.connector import MaintenanceConfig
 from connect.node.herder_api import NodeInfo, ReportedStatus
 from connect.node.rest.app import create_app
 from connect.node.rest.log_levels import LogLevels
+from connect.redaction.secret_values import MASK
 from tests.support.browsing import BrowserVisit
 from tests.support.fakes.herder import FakeHerder
 from tests.support.fakes.rest_server import RestServer
@@ -305,6 +306,7 @@ def test_the_number_of_requests_does_not_depend_on_the_connectors(browser: Brows
         rarely = {
             f"{own}/maintenance": 10,
             f"{own}/lag": 10,
+            f"{own}/config": 60,
             f"{own}/dead-letters": 60,
             "GET /icefloe/v1/cluster": 30,
         }
@@ -350,6 +352,77 @@ def test_a_node_with_missing_metrics_is_named(browser: Browser) -> None:
         expect(seen.page.locator("#summary")).to_contain_text("\N{GREATER-THAN OR EQUAL TO} 60")
         for name, text in (("far-one", "\N{EN DASH}"), ("near-one", "60")):
             expect(_row(seen, name).get_by_role("cell").nth(2)).to_have_text(text)
+        assert not seen.complaints
+        seen.close()
+
+
+class CatalogDown(FakeHerder):
+    """The only task of ``broken`` has failed; others have read more records each time."""
+
+    read = 0
+
+    def status(self, name: str) -> ReportedStatus:
+        """Return the status; Kafka Connect says RUNNING also if all tasks have failed."""
+        found = super().status(name)
+        if name != "broken":
+            return found
+        trace = "RetriableError (catalog_unavailable): the catalog does not answer\n\n..."
+        tasks = tuple(replace(task, state="FAILED", trace=trace) for task in found.tasks)
+        return replace(found, tasks=tasks)
+
+    def metric_sums(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+        """Return a lag of 0 for the failed task, as it was before the first measurement."""
+        self.read += 1_000
+        received = {"lag_records": 0.0, "records_read": float(self.read)}
+        return {name: received for name in self.connectors() if metrics}
+
+
+def test_a_connector_whose_tasks_have_failed_is_red_with_what_to_do(browser: Browser) -> None:
+    """Its lag is a dash. Configuration without secrets, rates, and the next command are shown."""
+    levels = LogLevels(SystemClock())
+    herder = CatalogDown(levels)
+    login = {"iceberg.catalog.s3.secret-access-key": "hidden-1", "icefloe.x.password": "${env:P}"}
+    for name in ("broken", "fine-1", "fine-2"):
+        herder.create_connector(name, {"topics": "t", **login})
+    with RestServer(create_app(herder, NodeInfo("http://127.0.0.1:1", "c"), levels)) as server:
+        seen = BrowserVisit(browser)
+        seen.page.goto(f"http://127.0.0.1:{server.port}/ui")
+        summary, detail = seen.page.locator("#summary"), seen.page.locator("#detail")
+        expect(summary.locator("div").first).to_contain_text("2 running, 1 failed")
+        row = _row(seen, "broken")
+        expect(row.locator(".state")).to_have_class("state bad")
+        expect(row.get_by_role("cell").nth(2)).to_have_text("\N{EN DASH}")
+        expect(_row(seen, "fine-1").get_by_role("cell").nth(2)).to_have_text("0")
+        row.get_by_role("link").click()
+        expect(detail.locator(".title .state")).to_have_text("failed")
+        figures = detail.locator(".figures div")
+        expect(figures.filter(has_text="Not yet in files").locator(".figure")).to_have_text(
+            "\N{EN DASH}"
+        )
+        expect(figures.filter(has_text="Records read")).to_contain_text(re.compile(r"\d,000"))
+        expect(figures.filter(has_text="Records/s").locator(".figure")).to_have_text(
+            re.compile(r"\d+")
+        )
+        expect(summary).to_contain_text(re.compile(r"Records/s[\d,]+"))
+        expect(detail.locator(".next")).to_contain_text(
+            "icefloe restart broken --include-tasks --only-failed"
+        )
+        detail.get_by_text("Configuration", exact=True).click()
+        for key, value in (
+            ("iceberg.catalog.s3.secret-access-key", MASK),
+            ("icefloe.x.password", "${env:P}"),
+            ("topics", "t"),
+        ):
+            of_key = detail.get_by_role("row").filter(has_text=key)
+            expect(of_key.get_by_role("cell")).to_have_text(value)
+        assert "hidden-1" not in seen.page.content()
+        with seen.page.expect_popup() as opened:
+            detail.get_by_role("link", name="What to do").locator("visible=true").click()
+        expect(opened.value.locator("tr:has(:target)")).to_contain_text(
+            "The catalog does not answer"
+        )
+        seen.page.goto(f"http://127.0.0.1:{server.port}/ui#/connectors/fine-1")
+        expect(detail.locator(".next")).to_contain_text("icefloe describe fine-1")
         assert not seen.complaints
         seen.close()
 

@@ -184,10 +184,17 @@ class SourceMetrics:
     GAUGES: ClassVar = ("partitions", "lag_records", "lag_records_partition_max", "lso_stalled")
 
     partitions: int = 0
-    lag_records: int = 0
-    lag_records_partition_max: int = 0
+    lag_records: int | None = None
+    lag_records_partition_max: int | None = None
     lso_stalled: int = 0
     is_held_back: bool = False
+
+    def read(self, count: int) -> None:
+        """Subtract records that were read since the lag was measured."""
+        if self.lag_records is None or self.lag_records_partition_max is None:
+            return
+        self.lag_records = max(0, self.lag_records - count)
+        self.lag_records_partition_max = min(self.lag_records_partition_max, self.lag_records)
 
 
 @dataclass(slots=True)
@@ -246,10 +253,7 @@ class TaskMetrics:
     def add(self, batch: WrittenBatch, *, started_ms: int, now_ms: int) -> None:
         """Count a complete batch, which is pending from now on (monotonic clock)."""
         self.batch.add(batch, started_ms=started_ms, now_ms=now_ms)
-        lag = self.source.lag_records - batch.ranges.record_count_max
-        self.source.lag_records = max(0, lag)
-        highest = self.source.lag_records_partition_max
-        self.source.lag_records_partition_max = min(highest, self.source.lag_records)
+        self.source.read(batch.ranges.record_count_max)
         self.announcement.add_pending(batch.records_read, now_ms)
 
 
@@ -287,7 +291,8 @@ def _values(metrics: TaskMetrics, now_ms: int) -> list[TaskValue]:
     for counted in (metrics.batch, metrics.announcement, metrics.outputs, metrics.errors):
         values += [("counter", name, getattr(counted, name)) for name in counted.COUNTERS]
     for measured in (metrics.batch, metrics.announcement, metrics.source, metrics.errors):
-        values += [("gauge", name, getattr(measured, name)) for name in measured.GAUGES]
+        gauges = [(name, getattr(measured, name)) for name in measured.GAUGES]
+        values += [("gauge", name, value) for name, value in gauges if value is not None]
     values.append(("gauge", "held_back", metrics.source.is_held_back))
     for name, unit, recent in (
         ("batch_duration", "_ms", metrics.batch.batch_durations),

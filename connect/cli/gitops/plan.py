@@ -8,19 +8,16 @@ Rules of this file:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from connect.cli.gitops.connector_files import DesiredConnector
-from connect.config.masking import may_be_secret, without_logins
+from connect.config.masking import displayed_value
 from connect.errors import ConfigError, ExitStatus
-from connect.redaction.secret_values import MASK
 
 OWNER = "icefloe.owner"
 Kind = Literal["create", "update", "unchanged", "prune"]
-_REFERENCE = re.compile(r"(?:\$\{[^}]*\})+")
 
 
 class OtherOwnerError(ConfigError):
@@ -132,6 +129,4 @@ def config_to_send(action: Action, owner: str) -> dict[str, str]:
 
 def displayed(key: str, value: str | None) -> str | None:
     """Return a value for display: possible secrets are masked, references are not."""
-    if value is None or _REFERENCE.fullmatch(value):
-        return value
-    return MASK if may_be_secret(key) else without_logins(value)
+    return None if value is None else displayed_value(key, value)

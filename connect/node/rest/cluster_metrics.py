@@ -26,7 +26,12 @@ ASKING_MAX: Final = 8
 SILENT_MS: Final = 10_000
 REASON_CHARS: Final = 300
 OVERVIEW: Final = "/icefloe/v1/overview"
-OF_TASKS: Final = {"not_in_files": "lag_records", "dead_letters": "records_dead_lettered"}
+NOT_IN_FILES: Final = "not_in_files"
+OF_TASKS: Final = {
+    NOT_IN_FILES: "lag_records",
+    "records_read": "records_read",
+    "dead_letters": "records_dead_lettered",
+}
 OF_COORDINATOR: Final = {
     "in_files_not_committed": "records_uncommitted",
     "tables_failed": "tables_failed",
@@ -200,6 +205,8 @@ def _together(
         metrics[field] = (
             _sum(of(node).get(field) for node in nodes) if nodes <= set(received) else None
         )
+    if all(task.state == "FAILED" for task in status.tasks):  # no task measures it
+        metrics[NOT_IN_FILES] = None
     return metrics
 
 

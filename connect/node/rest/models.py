@@ -454,6 +454,7 @@ class OverviewConnector(BaseModel):
     tasks: dict[State, int]
     reason: str | None
     not_in_files: int | None
+    records_read: int | None
     in_files_not_committed: int | None
     dead_letters: int | None
     tables_failed: int | None

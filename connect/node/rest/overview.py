@@ -13,6 +13,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 
+from connect.config.masking import displayed_value
 from connect.node.herder_api import ReportedStatus, UnknownConnectorError
 from connect.node.rest import models as m
 from connect.node.rest.access import rule
@@ -72,6 +73,19 @@ def read_dead_letters(
     gathered = services.cluster_metrics.of(credentials, [status], is_alone=forward == "false")
     count = gathered.by_connector[name]["dead_letters"]
     return m.DeadLetters.model_validate({**KNOWN.masked(letters), "records": count})
+
+
+@router.get(
+    "/connectors/{name}/config",
+    dependencies=[rule("read", "connector")],
+    responses=errors(404, 503),
+)
+def read_masked_config(name: ConnectorName, services: ServicesDep) -> m.StoredConfiguration:
+    """Show a configuration without its secrets; references to secrets are kept."""
+    with not_found(f"Connector {name} not found"):
+        config = services.herder.connector(name).config
+    shown = {key: KNOWN.mask(displayed_value(key, value)) for key, value in config.items()}
+    return m.StoredConfiguration(shown)
 
 
 def _connector(

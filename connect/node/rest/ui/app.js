@@ -2,7 +2,7 @@
 // one only. It sends no request while it is not visible, and one request of a kind at a time.
 
 import { Refused, call, forgetToken, get, keepToken, ofConnector, token, view } from "./api.js";
-import { $, clock, count, setText, show } from "./dom.js";
+import { $, clock, count, setText, show, shownState } from "./dom.js";
 import { Detail } from "./detail.js";
 import { renderList, renderNodes, renderSummary } from "./list.js";
 
@@ -14,6 +14,7 @@ const NODES_TICKS = 6;
 const LETTERS_TICKS = 12; // reads the topic
 
 let overview = null;
+let readBefore = new Map(); // name -> records and time of the overview before
 let detail = null;
 let ticks = 0;
 let pauseMs = EVERY_MS;
@@ -34,6 +35,7 @@ async function tick() {
   let isSignedOut = false;
   try {
     overview = await get("/icefloe/v1/overview");
+    noteRates(overview.connectors);
     pauseMs = EVERY_MS;
     render();
     sayMissing(overview.missing); // further requests may wait for the same nodes
@@ -51,6 +53,17 @@ async function tick() {
   }
   if (isAskedAgain) await tick();
   else if (!isSignedOut && !document.hidden) timer = setTimeout(tick, pauseMs);
+}
+
+function noteRates(connectors) {
+  const now = performance.now();
+  for (const connector of connectors) {
+    const before = readBefore.get(connector.name);
+    const records = connector.records_read;
+    const isKnown = before !== undefined && records !== null && before.records !== null && records >= before.records;
+    connector.records_per_s = isKnown ? (1000 * (records - before.records)) / (now - before.at) : null;
+  }
+  readBefore = new Map(connectors.map((c) => [c.name, { records: c.records_read, at: now }]));
 }
 
 async function askNodes() {
@@ -79,6 +92,7 @@ async function askDetail() {
     apply(view(asked.name, "tables"), (found) => asked.setTables(found.tables)),
     due(MAINTENANCE_TICKS) ? apply(view(asked.name, "maintenance"), (found) => asked.setMaintenance(found)) : null,
     due(LAG_TICKS) ? apply(view(asked.name, "lag"), (found) => asked.setLag(found)) : null,
+    due(LETTERS_TICKS) ? apply(view(asked.name, "config"), (found) => asked.setConfig(found)) : null,
     due(LETTERS_TICKS) ? apply(view(asked.name, "dead-letters"), (found) => asked.setLetters(found)) : null,
   ]);
   asked.ticks += 1;
@@ -97,7 +111,7 @@ function render() {
   renderSummary(overview.connectors, overview.missing.length > 0);
   renderList(overview.connectors, detail?.name ?? null);
   renderChosen();
-  const bad = overview.connectors.filter((c) => c.state === "FAILED" || c.tasks.FAILED > 0).length;
+  const bad = overview.connectors.filter((c) => shownState(c) === "FAILED" || c.tasks.FAILED > 0).length;
   document.title = bad > 0 ? `(${count(bad)} failed) Icefloe` : "Icefloe";
 }
 

@@ -1,7 +1,7 @@
 // Details of one connector. They are built when it is selected, and updated afterwards.
 
 import { draw, failed } from "./chart.js";
-import { ROWS_MAX, cells, clock, count, h, keyed, millis, more, setState, setText, show, span, table, utc } from "./dom.js";
+import { ROWS_MAX, cells, clock, count, h, helpFor, keyed, millis, more, perSecond, setHelp, setState, setText, show, shownState, span, table, utc } from "./dom.js";
 import { Maintenance } from "./maintenance.js";
 
 export class Detail {
@@ -15,6 +15,9 @@ export class Detail {
     this.worker = h("span", { class: "muted" });
     this.buttons = this.makeButtons();
     this.trace = new Trace();
+    this.next = h("code");
+    this.nextWhy = h("span");
+    this.config = h("tbody");
     this.figures = h("dl", { class: "figures" });
     this.chart = h("div", { class: "chart" });
     this.noRounds = h("p", { class: "muted" }, "No round has ended since the node has run it.");
@@ -35,6 +38,7 @@ export class Detail {
       this.worker,
       this.buttons.box,
       this.trace.element,
+      h("p", { class: "next" }, this.nextWhy, " ", this.next),
       this.figures,
       h("h3", {}, "Rounds"),
       this.chart,
@@ -50,6 +54,7 @@ export class Detail {
       h("h3", {}, "Dead letters"),
       this.lettersAbout,
       this.lettersTable,
+      fold("Configuration", table(["Key", "Value"], this.config)),
       fold("Partitions", table(["Partition", "Committed", "End", "Not in files"], this.partitions), this.partitionsMore),
     );
     for (const part of [this.chart, this.key, this.noRounds, this.roundTable]) show(part, false); // not known yet
@@ -92,7 +97,13 @@ export class Detail {
     setText(this.buttons.why, "You may read this connector; pausing and restarting need the role operate.");
     this.mayAct = mayAct;
     this.process = found.coordinator_process ?? null;
+    setState(this.state, shownState(found));
+    const [why, command] = nextCommand(found);
+    setText(this.nextWhy, why);
+    setText(this.next, command);
     this.setFigures([
+      ["Records/s", perSecond(found.records_per_s), ""],
+      ["Records read", count(found.records_read), "since the tasks began"],
       ["Not yet in files", count(found.not_in_files), "records"],
       ["In files, not yet committed", count(found.in_files_not_committed), "records"],
       ["Valid-through age", span(found.valid_through_age_ms), found.valid_through_ms === null ? "" : utc(found.valid_through_ms)],
@@ -114,7 +125,6 @@ export class Detail {
   }
 
   setStatus(status) {
-    setState(this.state, status.connector.state);
     const process = this.process ? `, process ${this.process}` : "";
     setText(this.worker, `runs on ${status.connector.worker_id}${process}`);
     this.trace.set(status.connector.trace ?? null);
@@ -179,13 +189,14 @@ export class Detail {
       sorted.slice(0, ROWS_MAX),
       (found) => found.table,
       (found) => {
-        const outcome = h("td", {}, h("span", { class: "state" }), h("p", { class: "reason whole" }));
+        const outcome = h("td", {}, h("span", { class: "state" }), h("p", { class: "reason whole" }), helpFor(null));
         return h("tr", {}, h("th", { scope: "row" }, found.table), outcome, h("td"), h("td", { class: "number" }), h("td", { class: "number" }), h("td", { class: "number" }));
       },
       (row, found) => {
         const [, outcome, ended, records, files, took] = row.children;
         setState(outcome.firstElementChild, found.state);
-        setText(outcome.lastElementChild, outcomeText(found));
+        setText(outcome.children[1], outcomeText(found));
+        setHelp(outcome.children[2], found.state === "FAILED" ? found.code : null);
         setText(ended, utc(found.ended_ms).replace(" UTC", ""));
         setText(records, count(found.records));
         setText(files, count(found.files));
@@ -197,6 +208,17 @@ export class Detail {
 
   setMaintenance(found) {
     this.maintenance.set(found, this.mayAct);
+  }
+
+  // Secrets are masked by the node.
+  setConfig(config) {
+    keyed(
+      this.config,
+      Object.entries(config).sort(([a], [b]) => (a < b ? -1 : 1)),
+      ([key]) => key,
+      ([key]) => cells(key, ""),
+      (row, [, value]) => setText(row.children[1], value),
+    );
   }
 
   setLag(lag) {
@@ -236,14 +258,27 @@ class Trace {
   constructor() {
     this.cause = h("span");
     this.text = h("pre", { tabindex: "0", role: "region", "aria-label": "Trace" });
-    this.element = h("details", { class: "trace", hidden: "" }, h("summary", {}, this.cause), this.text);
+    this.help = helpFor(null);
+    const details = h("details", { class: "trace" }, h("summary", {}, this.cause), this.text);
+    this.element = h("div", { hidden: "" }, details, this.help);
   }
 
   set(trace) {
     show(this.element, trace !== null);
+    setHelp(this.help, /^\w+ \((\w+)\)/.exec(trace ?? "")?.[1] ?? null);
     setText(this.cause, (trace ?? "").split("\n", 1)[0]);
     setText(this.text, trace ?? "");
   }
+}
+
+// What an operator does next, and why.
+function nextCommand(found) {
+  const name = /^[\w.-]+$/.test(found.name) ? found.name : `'${found.name.replaceAll("'", "'\\''")}'`;
+  if (shownState(found) === "FAILED" || (found.tasks.FAILED ?? 0) > 0) return ["When the cause is fixed:", `icefloe restart ${name} --include-tasks --only-failed`];
+  if (found.tables_failed > 0) return ["Tables that are not committed:", `icefloe tables list ${name}`];
+  if (found.state === "PAUSED" || found.state === "STOPPED") return ["To continue:", `icefloe resume ${name}`];
+  if (found.dead_letters > 0) return ["Dead letters:", `icefloe dlq list ${name}`];
+  return ["More:", `icefloe describe ${name}`];
 }
 
 function fold(label, ...content) {

@@ -85,6 +85,29 @@ export function setState(element, state) {
   element.className = `state ${MARKS[state] ?? "idle"}`;
 }
 
+// What the page shows as the state: Kafka Connect says RUNNING also if every task has failed.
+export function shownState(connector) {
+  const failed = connector.tasks.FAILED ?? 0;
+  const isDown = failed > 0 && failed === Object.values(connector.tasks).reduce((sum, number) => sum + number, 0);
+  return connector.state === "RUNNING" && isDown ? "FAILED" : connector.state;
+}
+
+// A link to the page of errors that the node serves.
+export function helpFor(code) {
+  const link = h("a", { class: "help", target: "_blank", rel: "noopener" }, "What to do");
+  setHelp(link, code);
+  return link;
+}
+
+export function setHelp(link, code) {
+  show(link, code !== null);
+  if (code !== null) link.href = `/ui/recovery.html#${encodeURIComponent(code)}`;
+}
+
+export function perSecond(number) {
+  return number === null || number === undefined ? "–" : count(number < 10 ? Math.round(10 * number) / 10 : Math.round(number));
+}
+
 export function count(number) {
   return number === null || number === undefined ? "–" : number.toLocaleString("en");
 }

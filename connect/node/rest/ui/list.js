@@ -1,6 +1,6 @@
 // The summary, the list of connectors and the nodes.
 
-import { $, count, h, keyed, plural, setState, setText, show, span, utc } from "./dom.js";
+import { $, count, h, keyed, perSecond, plural, setState, setText, show, shownState, span, utc } from "./dom.js";
 
 export function address(name) {
   return `#/connectors/${encodeURIComponent(name)}`;
@@ -11,7 +11,7 @@ function taskTotal(connector) {
 }
 
 function rank(connector) {
-  if (connector.state === "FAILED") return 0;
+  if (shownState(connector) === "FAILED") return 0;
   if ((connector.tasks.FAILED ?? 0) > 0 || connector.tables_failed > 0) return 1;
   return 2;
 }
@@ -36,7 +36,7 @@ export function renderSummary(connectors, isPartial) {
   const oldest = connectors
     .filter((c) => c.valid_through_age_ms !== null && c.state === "RUNNING")
     .reduce((found, c) => (found && found.valid_through_age_ms >= c.valid_through_age_ms ? found : c), null);
-  const byState = (state) => connectors.filter((c) => c.state === state).length;
+  const byState = (state) => connectors.filter((c) => shownState(c) === state).length;
   const tasks = (state) => connectors.reduce((total, c) => total + (c.tasks[state] ?? 0), 0);
   const rest = connectors.length - byState("RUNNING") - byState("FAILED");
   const allTasks = connectors.reduce((total, c) => total + taskTotal(c), 0);
@@ -44,6 +44,7 @@ export function renderSummary(connectors, isPartial) {
   const tiles = [
     ["Connectors", count(connectors.length), parts([byState("RUNNING"), "running"], [byState("FAILED"), "failed"], [rest, "other"])],
     ["Tasks", count(allTasks), parts([tasks("RUNNING"), "running"], [tasks("FAILED"), "failed"], [otherTasks, "other"])],
+    ["Records/s", perSecond(rate(connectors)), `${sum("records_read")} read since the tasks began`],
     ["Not yet in files", sum("not_in_files"), "records"],
     ["In files, not yet committed", sum("in_files_not_committed"), "records"],
     ["Oldest valid-through", oldest ? span(oldest.valid_through_age_ms) : "–", oldest ? oldest.name : ""],
@@ -57,8 +58,14 @@ export function renderSummary(connectors, isPartial) {
     (tile, [, figure, note]) => {
       setText(tile.children[1], figure);
       setText(tile.children[2], note);
+      tile.classList.toggle("bad-text", note.includes(" failed"));
     },
   );
+}
+
+function rate(connectors) {
+  const known = connectors.map((c) => c.records_per_s).filter((number) => number !== null);
+  return known.length === 0 ? null : known.reduce((sum, number) => sum + number, 0);
 }
 
 function parts(...numbers) {
@@ -73,7 +80,7 @@ export function renderList(connectors, chosen) {
   const fits = (c) =>
     wanted === "" ||
     c.name.toLowerCase().includes(wanted) ||
-    c.state.toLowerCase().startsWith(wanted) ||
+    shownState(c).toLowerCase().startsWith(wanted) ||
     (wanted.length > 2 && "failed".startsWith(wanted) && rank(c) < 2);
   const found = connectors
     .filter(fits)
@@ -112,7 +119,7 @@ function updateRow(row, connector, chosen) {
   setText(reason, connector.reason ?? "");
   reason.title = connector.reason ?? "";
   show(reason, connector.reason !== null);
-  setState(state.firstElementChild, connector.state);
+  setState(state.firstElementChild, shownState(connector));
   setText(tasks, tasksText(connector));
   tasks.classList.toggle("bad-text", (connector.tasks.FAILED ?? 0) > 0);
   setText(files, count(connector.not_in_files));

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from connect.cli.gitops.connector_files import DesiredConnector
-from connect.cli.gitops.plan import MASK, OWNER, displayed, make_plan, may_be_secret
+from connect.cli.gitops.plan import OWNER, displayed, make_plan
+from connect.config.masking import may_be_secret
 from connect.errors import ConfigError
+from connect.redaction.secret_values import MASK
 
 
 def desired(name: str, **config: str) -> DesiredConnector:

@@ -138,8 +138,10 @@ def test_the_page_loads_nothing_from_other_hosts(server: RestServer) -> None:
     imported = {
         f"/ui/{name}" for part in PARTS.values() for name in re.findall(r'"\./(\S+)"', part)
     }
-    assert {f"/ui/{name}" for name in PARTS} == named | imported | {"/ui/index.html"}
-    for path in sorted(named | imported):
+    assert '"/ui/recovery.html#' in PARTS["dom.js"].replace("`", '"')
+    pages = {"/ui/index.html", "/ui/recovery.html"}
+    assert {f"/ui/{name}" for name in PARTS} == named | imported | pages
+    for path in sorted(named | imported | pages):
         reply = server.send("GET", path)
         assert reply.status == 200
         policy = reply.headers["content-security-policy"]
@@ -153,6 +155,7 @@ def test_the_page_loads_nothing_from_other_hosts(server: RestServer) -> None:
 
 def test_the_page_has_no_inline_script_or_style() -> None:
     """And no function that makes HTML of text."""
+    assert "<script" not in PARTS["recovery.html"]
     html = PARTS["index.html"]
     assert re.findall(r"<script(?! type=\"module\" src=\"/ui/app.js\"></script>)", html) == []
     assert re.search(r"<style|\bstyle=|\son\w+=|https?://", html) is None

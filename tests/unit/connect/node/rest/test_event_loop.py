@@ -84,6 +84,7 @@ AT_ONCE = {
     ("GET", "/readyz"),
     ("GET", "/icefloe/v1/openapi.json"),
     ("GET", "/icefloe/v1/overview"),
+    ("GET", OF_CONNECTOR + "config"),
     ("GET", "/ui"),
     ("GET", "/ui/{file}"),
 }
