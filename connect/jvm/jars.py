@@ -53,6 +53,13 @@ class JarGroup:
     is_whole: bool = False
 
 
+_PROVIDED_BY_CONNECT = (
+    "org.apache.kafka:connect-api",
+    "org.apache.kafka:connect-json",
+    "org.apache.kafka:kafka-clients",
+)
+
+
 def _rest_server(version: str) -> JarGroup:
     """Return Iceberg's REST catalog of a version, as its own tests start it."""
     return JarGroup(
@@ -139,6 +146,11 @@ GROUPS: Mapping[str, JarGroup] = {
             "org.apache.hadoop:hadoop-client-runtime:3.4.2",
         )
     ),
+    # change streams of real databases
+    "debezium-postgres": JarGroup(
+        ("io.debezium:debezium-connector-postgres:3.6.1.Final",),
+        excludes=_PROVIDED_BY_CONNECT,
+    ),
     # Avro for Kafka Connect: Confluent's converter is not in the central repository
     "java-avro": JarGroup(
         (
@@ -146,15 +158,19 @@ GROUPS: Mapping[str, JarGroup] = {
             "io.apicurio:apicurio-registry-serdes-avro-serde:2.6.13.Final",
             "io.apicurio:apicurio-registry-client:2.6.13.Final",
         ),
-        excludes=(
-            "org.apache.kafka:connect-api",
-            "org.apache.kafka:connect-json",
-            "org.apache.kafka:kafka-clients",
-        ),
+        excludes=_PROVIDED_BY_CONNECT,
     ),
 }
 ON_DEMAND = frozenset(
-    {"iceberg-gcp", "iceberg-rest-1.10", "java-connect", "java-sink", "java-avro", "nessie"}
+    {
+        "debezium-postgres",
+        "iceberg-gcp",
+        "iceberg-rest-1.10",
+        "java-avro",
+        "java-connect",
+        "java-sink",
+        "nessie",
+    }
 )
 """Large groups for one store, tests and the Java sink; ``resolve`` without names skips them."""
 

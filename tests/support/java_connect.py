@@ -1,4 +1,4 @@
-"""Kafka Connect with the Apache Iceberg sink: one distributed worker in a JVM.
+"""Kafka Connect in a JVM: one distributed worker, by default with the Apache Iceberg sink.
 
 Rules of this file:
 - It has no part of Icefloe: its input is the JSON of a connector, its output are tables.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import signal
 import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,9 @@ class JavaConnect:
         bootstrap_servers: the cluster; it must let clients create topics by request.
         name: of its group; workers of one group share connectors and offsets.
         heap_max_mb: the JVM's heap limit.
+        plugins: jar groups with connectors.
         converters: further converters, each a plug-in of its own: class by jar group.
+        jvm_options: of the JVM.
     """
 
     def __init__(
@@ -54,14 +56,18 @@ class JavaConnect:
         *,
         name: str = "java",
         heap_max_mb: int = 768,
+        plugins: Sequence[str] = ("java-sink",),
         converters: Mapping[str, str] | None = None,
+        jvm_options: Sequence[str] = ("-XX:+UseG1GC",),
     ) -> None:
         self.state_dir = state_dir
         self._name = name
         self.port = free_port()
         self._bootstrap_servers = bootstrap_servers
         self._heap_max_mb = heap_max_mb
+        self._plugins = plugins
         self._converters = dict(converters or {})
+        self._jvm_options = jvm_options
         self._child: ChildProcess | None = None
         url = f"http://127.0.0.1:{self.port}"
         self.api = httpx.Client(base_url=url, timeout=60, verify=public_trust())
@@ -77,8 +83,9 @@ class JavaConnect:
         self.state_dir.mkdir(parents=True, exist_ok=True)
         plugins = self.state_dir / "plugins"
         plugins.mkdir(exist_ok=True)
-        if not (plugins / "iceberg-sink").exists():
-            (plugins / "iceberg-sink").symlink_to(jars.resolve("java-sink")[0].parent)
+        for group in self._plugins:
+            if not (plugins / group).exists():
+                (plugins / group).symlink_to(jars.resolve(group)[0].parent)
         for group, class_name in self._converters.items():
             _install_converter(plugins / group, group, class_name)
         logging = self.state_dir / "log4j2.properties"
@@ -87,7 +94,7 @@ class JavaConnect:
         lines = self._settings(plugins).items()
         settings.write_text("".join(f"{key}={value}\n" for key, value in lines), "utf-8")
         command: list[str | Path] = [
-            *(find_java(), "-Xms128m", f"-Xmx{self._heap_max_mb}m", "-XX:+UseG1GC"),
+            *(find_java(), "-Xms128m", f"-Xmx{self._heap_max_mb}m", *self._jvm_options),
             f"-Dlog4j2.configurationFile={logging}",
             f"-Djava.io.tmpdir={self.state_dir}",
             *("-cp", jars.class_path("java-connect")),

@@ -27,6 +27,7 @@ from pyiceberg.types import (
     StructType,
     TimestampType,
     TimestamptzType,
+    TimeType,
     UUIDType,
 )
 
@@ -292,6 +293,12 @@ def colon(_: Path) -> None:
     assert micros(instant) == 0
 
 
+def dates_in_utc(_: Path) -> None:
+    assert stored(DateType(), "1970-01-02Z") == 1
+    assert stored(TimeType(), "00:00:01.5Z") == 1_500_000
+    assert code(DateType(), "1970-01-02+01:00") == "bad_text"
+
+
 def uuid_format(folder: Path) -> None:
     planned = plan(folder, table(UUIDType()), properties={"write.format.default": "parquet"})
     text = b'{"c":"00000000-0000-0000-0000-000000000007"}'
@@ -405,6 +412,7 @@ TRIALS: Final[dict[str, Trial]] = {
     "an instant before 1970": before_1970,
     "Debezium's `MicroTimestamp`": micro_timestamps,
     "an offset with colon": colon,
+    "a date or time of day with Z": dates_in_utc,
     "a uuid in a table": uuid_format,
     "a partition spec that is invalid": bad_spec,
     "a table listed twice": listed_twice,

@@ -387,8 +387,13 @@ def armed_stack(folder: Path, armed: Path, **more: str) -> Iterator[RunningStack
 
 def duckdb_rows(table: Table, *columns: str) -> list[tuple[Any, ...]]:
     """Return the rows of a table as DuckDB reads them, sorted; nothing is downloaded."""
+    return sorted(unsorted_rows(table, *columns))
+
+
+def unsorted_rows(table: Table, *columns: str) -> list[tuple[Any, ...]]:
+    """Return the rows of ``duckdb_rows`` in any order: nulls have none."""
     query = f"select {','.join(columns)} from iceberg_scan('{table.metadata_location}')"
-    return sorted(_duckdb().execute(query).fetchall())
+    return _duckdb().execute(query).fetchall()
 
 
 @functools.cache

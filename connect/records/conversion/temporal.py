@@ -5,7 +5,8 @@ microseconds since midnight for times, microseconds since 1970 for timestamps, n
 of format version 3. As in Java, years outside 1 to 9999 are supported.
 
 Rules of this file:
-- Text is ISO 8601 as Java's formatters parse it. An offset may have a colon before its minutes.
+- Text is ISO 8601 as Java's formatters parse it. An offset may have a colon before its minutes. A
+  date or time of day may end with Z, as Debezium's ``IsoDate`` and ``IsoTime`` do.
 - Digits beyond microseconds are truncated and counted (``TruncationCounts.sub_micro``), where the
   column does not have them.
 - A non-zero UTC offset is an error for a column without time zone, because its instant would be
@@ -47,8 +48,8 @@ _UNIT_US: Final = {"us": 1, "ms": 1_000, "s": 1_000_000}
 
 _YEAR: Final = r"([+-]?[0-9]{4,10})"
 _CLOCK: Final = r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{0,9}))?)?"
-_DATE_TEXT: Final = re.compile(_YEAR + r"-([0-9]{2})-([0-9]{2})")
-_TIME_TEXT: Final = re.compile(_CLOCK)
+_DATE_TEXT: Final = re.compile(_YEAR + r"-([0-9]{2})-([0-9]{2})Z?")
+_TIME_TEXT: Final = re.compile(_CLOCK + "Z?")
 _TIMESTAMP_TEXT: Final = re.compile(
     _YEAR + r"-([0-9]{2})-([0-9]{2})[Tt ]" + _CLOCK + r"([Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?"
 )

@@ -103,4 +103,19 @@ def test_every_published_name_is_an_attribute() -> None:
         for name in (*getattr(part, "COUNTERS", ()), *getattr(part, "GAUGES", ()))
         if getattr(part, name) in {0, None}
     ]
-    assert len(names) == len(set(names)) == 32
+    assert len(names) == len(set(names)) == 31
+
+
+def test_a_lag_is_unknown_until_it_is_measured() -> None:
+    """A task that waits for its catalog has none, and not 0; reads lower a known one."""
+    metrics = TaskMetrics()
+    metrics.start(1, now_ms=0)
+    metrics.add(_batch(5), started_ms=0, now_ms=1)
+    publish("no-lag", 0, metrics, 1)
+    assert _values_of("no-lag")["partitions"] == 1
+    assert not _values_of("no-lag").keys() & {"lag_records", "lag_records_partition_max"}
+    metrics.source.lag_records, metrics.source.lag_records_partition_max = 70, 7
+    metrics.add(_batch(65, 5), started_ms=1, now_ms=2)
+    publish("no-lag", 0, metrics, 2)
+    found = _values_of("no-lag")
+    assert (found["lag_records"], found["lag_records_partition_max"]) == (5, 5)

@@ -1,0 +1,471 @@
+"""A real PostgreSQL by a real Debezium into tables: each table equals the database, row by row."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from connect.gateways.catalog.catalog import open_catalog
+from tests.support.changed_shop import TABLES, ChangedShop, Row, columns, keys, rows_of_sink
+from tests.support.debezium import JSON_CONVERTER, ChangeSource, change_source
+from tests.support.running_stack import RunningStack, unsorted_rows
+from tests.support.stack import unique_name
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.java]
+
+ROWS, CHANGES = 20, 60
+WAIT_S = 45
+MODES = ("vectors", "copy-on-write", "equality-deletes")
+
+_TYPES: Mapping[str, IcebergType] = {
+    "int": IntegerType(),
+    "smallint": IntegerType(),
+    "bigint": LongType(),
+    "numeric(12,2)": DecimalType(12, 2),
+    "numeric(10,4)": DecimalType(10, 4),
+    "timestamptz": TimestamptzType(),
+    "timestamp": TimestampType(),
+    "date": DateType(),
+    "time": TimeType(),
+    "boolean": BooleanType(),
+    "uuid": UUIDType(),
+    "real": FloatType(),
+    "double": DoubleType(),
+    "bytea": BinaryType(),
+}
+
+SCHEMAS = {"key.converter.schemas.enable": "true", "value.converter.schemas.enable": "true"}
+SCHEMALESS = {"key.converter.schemas.enable": "false", "value.converter.schemas.enable": "false"}
+# without schemas: values that say themselves what they are
+TEXTS = {
+    **SCHEMALESS,
+    "decimal.handling.mode": "string",
+    "time.precision.mode": "isostring",
+    "binary.handling.mode": "base64",
+}
+CHANGE_ROWS = {
+    "transforms": "row",
+    "transforms.row.type": "org.apache.iceberg.connect.transforms.DebeziumTransform",
+    "transforms.row.cdc.target.pattern": "NS.{table}",
+    "iceberg.tables.cdc-field": "_cdc.op",
+    "iceberg.tables.upsert-mode-enabled": "true",
+}
+EXTRACT = "io.debezium.transforms.ExtractNewRecordState"
+UPSERTS = {"iceberg.tables.upsert-mode-enabled": "true"}
+BY_DELETED = {**UPSERTS, "iceberg.tables.cdc-field": "__deleted"}
+BY_TOPIC = {
+    "iceberg.tables.topic-to-table-map": ",".join(f"PREFIX.shop.{t}:NS.{t}" for t in TABLES)
+}
+TOLERANT = {
+    "errors.tolerance": "all",
+    "errors.deadletterqueue.topic.name": "NS-letters",
+    "errors.deadletterqueue.topic.replication.factor": "1",
+}
+BY_FIELD_TEMPLATE = {"iceberg.tables.name-template": "NS.${__table}"}
+BY_TEMPLATE = {"iceberg.tables.name-template": "NS.${1}", "topics.regex": r"PREFIX\.shop\.(.*)"}
+
+
+def flat(mode: str | None, **more: str) -> dict[str, str]:
+    """Keys of a source that sends rows instead of change events."""
+    keys = {"transforms": "flat", "transforms.flat.type": EXTRACT}
+    if mode:
+        keys["transforms.flat.delete.tombstone.handling.mode"] = mode
+    return {**keys, **{f"transforms.flat.{k.replace('_', '.')}": v for k, v in more.items()}}
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A connector of Icefloe; NS is the namespace of its tables, PREFIX that of the topics.
+
+    Attributes:
+        name: of the form of routing.
+        config: further keys.
+        typed: the tables exist, with the types of the database.
+        tables: which of the tables it writes.
+        keeps_removed: deleted rows stay, because the stream has no deletes for the sink.
+        letters: whether each delete is a dead letter instead.
+    """
+
+    name: str
+    config: Mapping[str, str]
+    typed: bool = False
+    tables: tuple[str, ...] = tuple(TABLES)
+    keeps_removed: bool = False
+    letters: bool = False
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A connector of Debezium, and the sinks that read its topics."""
+
+    name: str
+    source: Mapping[str, str]
+    sinks: tuple[Sink, ...]
+
+
+def by_field(name: str) -> dict[str, str]:
+    """Keys of a sink that writes the table which a field names."""
+    return {
+        "iceberg.tables.dynamic-enabled": "true",
+        "iceberg.tables.route-field": name,
+        "iceberg.tables.default-namespace": "NS",
+    }
+
+
+def by_regex(name: str) -> dict[str, str]:
+    """Keys of a sink with static tables, and a regular expression for each."""
+    return {
+        "iceberg.tables": ",".join(f"NS.{table}" for table in TABLES),
+        "iceberg.tables.route-field": name,
+        **{f"iceberg.table.NS.{table}.route-regex": f"(.*[.])?{table}" for table in TABLES},
+    }
+
+
+def in_one_topic(router: str, prefix: str = "") -> dict[str, str]:
+    """Keys of a source that sends the changes of all tables to one topic, ``PREFIX``."""
+    own = {f"{prefix}regex": r"(\w+)\..*", f"{prefix}replacement": "$1", "type": router}
+    return {"transforms": "one", **{f"transforms.one.{key}": value for key, value in own.items()}}
+
+
+ALL_IN_ONE = in_one_topic("org.apache.kafka.connect.transforms.RegexRouter")
+LOGICAL = in_one_topic("io.debezium.transforms.ByLogicalTableRouter", "topic.")
+THREE = {"topic.creation.default.partitions": "3"}
+FROM_ONE = {"topics": "PREFIX"}
+ID_COLUMNS = {f"iceberg.table.NS.{table}.id-columns": ",".join(keys(table)) for table in TABLES}
+BY_OP = {**UPSERTS, "iceberg.tables.cdc-field": "__op"}
+UNROUTABLE = {**UPSERTS, **by_field("__table"), **TOLERANT}
+
+STREAMS = (
+    Stream(
+        "envelope with schemas",
+        SCHEMAS,
+        (
+            Sink("topic map", {**CHANGE_ROWS, **BY_TOPIC}, typed=True),
+            Sink("route field", {**CHANGE_ROWS, **by_field("_cdc.target")}),
+        ),
+    ),
+    Stream(
+        "envelope without schemas",
+        {**TEXTS, **THREE},
+        (
+            Sink("route field", {**CHANGE_ROWS, **by_field("_cdc.target"), "tasks.max": "2"}),
+            Sink("template of topics", {**CHANGE_ROWS, **BY_TEMPLATE}, typed=True),
+            Sink("regex", {**CHANGE_ROWS, **by_regex("_cdc.source")}),
+        ),
+    ),
+    Stream(
+        "envelope with schemas, one topic",
+        {**SCHEMAS, **ALL_IN_ONE},
+        (Sink("route field", {**FROM_ONE, **CHANGE_ROWS, **by_field("_cdc.target")}, typed=True),),
+    ),
+    Stream(
+        "envelope with schemas, logical table",
+        {**SCHEMAS, **LOGICAL},
+        (
+            Sink(
+                "route field",
+                {**FROM_ONE, **CHANGE_ROWS, **by_field("_cdc.target"), **ID_COLUMNS},
+            ),
+        ),
+    ),
+    Stream(
+        "flat, tombstone, with schemas",
+        {**SCHEMAS, **THREE, **flat(None)},
+        (
+            Sink("topic map", {**UPSERTS, **BY_TOPIC, "tasks.max": "2"}, typed=True),
+            Sink("static", {**UPSERTS, "iceberg.tables": "NS.orders"}, tables=("orders",)),
+            Sink("template of topics", {**UPSERTS, **BY_TEMPLATE}),
+        ),
+    ),
+    Stream(
+        "flat, tombstone, without schemas",
+        {**TEXTS, **flat("tombstone", add_fields="table")},
+        (
+            Sink("topic map", {**UPSERTS, **BY_TOPIC}),
+            Sink("static", {**UPSERTS, "iceberg.tables": "NS.lines"}, tables=("lines",)),
+            Sink("template of topics", {**UPSERTS, **BY_TEMPLATE}, typed=True),
+            Sink("route field", UNROUTABLE, keeps_removed=True, letters=True),
+        ),
+    ),
+    Stream(
+        "flat, rewrite, without schemas",
+        {**TEXTS, **flat("rewrite", add_fields="table,op")},
+        (
+            Sink("route field", {**BY_DELETED, **by_field("__table")}),
+            Sink("regex", {**BY_DELETED, **by_regex("__table")}, typed=True),
+            Sink("topic map", {**BY_OP, **BY_TOPIC}),
+        ),
+    ),
+    Stream(
+        "flat, rewrite, with schemas",
+        {**SCHEMAS, **flat("rewrite", add_fields="table,op")},
+        (
+            Sink("route field", {**BY_DELETED, **by_field("__table")}, typed=True),
+            Sink("topic map", {**BY_OP, **BY_TOPIC}),
+        ),
+    ),
+    Stream(
+        "flat, rewrite, one topic",
+        {**TEXTS, **flat("rewrite", add_fields="table"), **ALL_IN_ONE, "transforms": "flat,one"},
+        (
+            Sink("route field", {**FROM_ONE, **BY_DELETED, **by_field("__table")}),
+            Sink("regex", {**FROM_ONE, **BY_DELETED, **by_regex("__table")}),
+        ),
+    ),
+    Stream(
+        "flat, rewrite-with-tombstone",
+        {**TEXTS, **flat("rewrite-with-tombstone", add_fields="table")},
+        (
+            Sink("route field", {**BY_DELETED, **by_field("__table")}),
+            Sink("topic map", {**BY_DELETED, **BY_TOPIC}),
+            Sink("regex", {**BY_DELETED, **by_regex("__table")}, typed=True),
+            Sink("template of fields", {**BY_DELETED, **BY_FIELD_TEMPLATE}),
+        ),
+    ),
+    Stream(
+        "flat, delete-to-tombstone",
+        {**TEXTS, **flat("delete-to-tombstone", add_fields="table")},
+        (
+            Sink("topic map", {**UPSERTS, **BY_TOPIC}),
+            Sink("route field", UNROUTABLE, keeps_removed=True, letters=True),
+        ),
+    ),
+    Stream(
+        "flat, drop",
+        {**TEXTS, **flat("drop")},
+        (Sink("topic map", {**UPSERTS, **BY_TOPIC}, keeps_removed=True),),
+    ),
+)
+
+
+ALTERATIONS = (
+    (
+        "alter table changed.accounts add column email text",
+        "insert into changed.accounts values (3, 'c', 3, 3.5, 'e3')",
+        "update changed.accounts set email = 'e1' where id = 1",
+    ),
+    (
+        "alter table changed.accounts alter column name drop not null",
+        "alter table changed.accounts alter column count type bigint",
+        "alter table changed.accounts alter column price type numeric(14,2)",
+        "insert into changed.accounts values (4, null, 5000000000, 123456789012.25, 'e4')",
+        "update changed.accounts set name = null where id = 2",
+        "delete from changed.accounts where id = 3",
+    ),
+)
+COLUMNS_OF_ACCOUNTS = (
+    "select column_name from information_schema.columns where table_schema = 'changed' "
+    "order by ordinal_position"
+)
+CREATED = {
+    "iceberg.tables.auto-create-enabled": "true",
+    "iceberg.tables.evolve-schema-enabled": "true",
+    "iceberg.tables.auto-create-props.format-version": "3",
+}
+
+
+@pytest.fixture(scope="module")
+def source(
+    running: RunningStack, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ChangeSource]:
+    """One database and one worker of Kafka Connect for all streams."""
+    folder = tmp_path_factory.mktemp("debezium")
+    with change_source(folder, running.stack.bootstrap_servers) as source:
+        yield source
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        pytest.param(stream, id=stream.name, marks=[pytest.mark.matrix] if number else [])
+        for number, stream in enumerate(STREAMS)
+    ],
+)
+def test_tables_equal_the_database(
+    running: RunningStack, source: ChangeSource, stream: Stream
+) -> None:
+    """Snapshot, inserts, updates, deletes and changed keys, in each form of routing."""
+    prefix = unique_name("dbz").replace("-", "_")
+    shop = ChangedShop(source)
+    shop.create(seed=STREAMS.index(stream), rows=ROWS)
+    names = [f"{prefix}_{number}" for number in range(len(stream.sinks))]
+    with ExitStack() as stack:
+        stack.enter_context(source.streaming(prefix, r"shop\..*", stream.source))
+        running.wait_until(
+            lambda: any(name.startswith(prefix) for name in running.stack_topics()),
+            lambda: "the topics of the snapshot",
+        )
+        for number, name in enumerate(names):
+            running.create(name, _config(running, name, stream, number))
+            stack.callback(running.delete, name)
+        for changes in (0, CHANGES):  # the rows of the snapshot are committed before they change
+            shop.change(changes)
+            differences = [
+                difference
+                for name, sink in zip(names, stream.sinks, strict=True)
+                for difference in _differences(running, shop, name, sink)
+            ]
+            assert not differences, "\n".join(differences)
+    for number, (name, sink) in enumerate(zip(names, stream.sinks, strict=True)):
+        for place, table in enumerate(sink.tables):
+            loaded = running.catalog.load_table(f"{name}.{table}")
+            _assert_mode(loaded, MODES[(number + place) % len(MODES)])
+        if sink.letters:
+            assert len(running.records(f"{name}-letters")) == shop.deletes
+
+
+@pytest.mark.matrix
+def test_schema_changes_of_the_source(running: RunningStack, source: ChangeSource) -> None:
+    """A new column, a column that may be null now, and wider numbers."""
+    kinds = "id int primary key, name text not null, count int, price numeric(8,2)"
+    source.execute(
+        "create schema changed",
+        f"create table changed.accounts ({kinds})",
+        "insert into changed.accounts values (1, 'a', 1, 1.5), (2, 'b', 2, 2.5)",
+    )
+    sinks: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+        "altered_rows": (flat(None), UPSERTS),
+        "altered_events": ({}, CHANGE_ROWS),
+    }
+    with ExitStack() as stack:
+        for name, (flattened, config) in sinks.items():
+            streaming = source.streaming(name, r"changed\..*", {**SCHEMAS, **flattened})
+            stack.enter_context(streaming)
+            own = {"topics": f"{name}.changed.accounts", "iceberg.tables": f"{name}.accounts"}
+            shared = {"key.converter": JSON_CONVERTER, "value.converter": JSON_CONVERTER}
+            filled = {key: value.replace("NS", name) for key, value in config.items()}
+            running.create(name, running.connector() | {**CREATED, **shared, **own, **filled})
+            stack.callback(running.delete, name)
+        for batch in ((), *ALTERATIONS):
+            if batch:
+                source.execute(*batch)
+            expected = sorted(source.rows("select * from changed.accounts"))
+            names = [row[0] for row in source.rows(COLUMNS_OF_ACCOUNTS)]
+            for name in sinks:
+                rows = partial(_accounts, running, name, names)
+                running.wait_until(partial(_equal, rows, expected), partial(str, rows))
+
+
+def _equal(rows: Callable[[], list[Row]], expected: list[Row]) -> bool:
+    return rows() == expected
+
+
+def _accounts(running: RunningStack, name: str, columns: list[str]) -> list[Row]:
+    try:
+        loaded = running.catalog.load_table(f"{name}.accounts")
+    except NoSuchTableError:
+        return []
+    if not {*columns} <= {field.name for field in loaded.schema().fields}:
+        return []
+    return sorted(unsorted_rows(loaded, *columns))
+
+
+def _config(running: RunningStack, name: str, stream: Stream, number: int) -> dict[str, str]:
+    """Return the configuration of a sink; its tables have different write modes."""
+    sink, prefix = stream.sinks[number], name.rpartition("_")[0]
+    own: dict[str, str] = {
+        "topics": ",".join(f"PREFIX.shop.{table}" for table in sink.tables),
+        "key.converter": JSON_CONVERTER,
+        "value.converter": JSON_CONVERTER,
+        **{key: value for key, value in stream.source.items() if "schemas.enable" in key},
+        **sink.config,
+    }
+    if "topics.regex" in own:
+        del own["topics"]
+    for place, table in enumerate(sink.tables):
+        mode = MODES[(number + place) % len(MODES)]
+        if mode == "copy-on-write":
+            own[f"iceberg.table.NS.{table}.write-mode"] = mode
+        elif mode == "equality-deletes" and not sink.typed:
+            own[f"iceberg.table.NS.{table}.deletion-vectors-enabled"] = "false"
+        if sink.typed:
+            _create(running, f"{name}.{table}", table, "2" if mode == MODES[2] else "3")
+    if not sink.typed:
+        own |= CREATED
+    filled = {k.replace("NS", name): v.replace("NS", name) for k, v in own.items()}
+    return running.connector() | {k: v.replace("PREFIX", prefix) for k, v in filled.items()}
+
+
+def _create(running: RunningStack, name: str, table: str, version: str) -> None:
+    fields = [
+        NestedField(n, column, _TYPES.get(kind, StringType()), required=column in keys(table))
+        for n, (column, kind) in enumerate(columns(table).items(), 1)
+    ]
+    gateway = open_catalog("iceberg", running.stack.catalog_properties)
+    properties = {"format-version": version}
+    identifier = tuple(name.split("."))
+    gateway.create(identifier, Schema(*fields), UNPARTITIONED_PARTITION_SPEC, properties=properties)
+    gateway.close()
+
+
+def _differences(running: RunningStack, shop: ChangedShop, name: str, sink: Sink) -> list[str]:
+    """Wait until the tables equal the database; return what differs at the end."""
+    deadline, left = time.monotonic() + WAIT_S, dict.fromkeys(sink.tables, "")
+    while left:
+        for table in list(left):
+            expected = shop.rows(table, with_removed=sink.keeps_removed)
+            left[table] = _difference(_rows(running, f"{name}.{table}", table), expected)
+            if not left[table]:
+                del left[table]
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.5)
+    tasks = running.status(name)["tasks"] if left else []
+    traces = [task["trace"].partition("\n")[0] for task in tasks if "trace" in task]
+    return [f"{sink.name}, {table}: {text}; {traces}" for table, text in left.items()]
+
+
+def _assert_mode(table: Table, mode: str) -> None:
+    """Check that the changes were committed in this write mode."""
+    totals: Counter[str] = Counter()
+    for snapshot in table.snapshots():
+        assert snapshot.summary is not None
+        for key, value in snapshot.summary.additional_properties.items():
+            totals[key] += int(value) if value.isdigit() else 0
+    assert bool(totals["added-equality-deletes"]) == (mode == "equality-deletes"), totals
+    assert bool(totals["added-position-deletes"]) == (mode == "vectors"), totals
+
+
+def _rows(running: RunningStack, name: str, table: str) -> list[Row]:
+    try:
+        loaded = running.catalog.load_table(name)
+    except NoSuchTableError:
+        return []
+    if loaded.current_snapshot() is None:
+        return []
+    return rows_of_sink(unsorted_rows(loaded, *columns(table)), table)
+
+
+def _difference(rows: list[Row], expected: list[Row]) -> str:
+    missing = [row for row in expected if row not in rows]
+    more = [row for row in rows if row not in expected]
+    if rows == expected:
+        return ""
+    return f"{len(rows)} rows, {len(expected)} expected; missing {missing[:3]}; also {more[:3]}"
