@@ -6,6 +6,9 @@ Rules of this file:
   or named in the notes.
 - Logins and TLS hold for every client of the node, also connection settings. All other settings
   are those of consumers, as in kafka-delta-ingest.
+- The value of a key that may be a secret appears in no configuration: it is added to the
+  environment of the process, and the configuration refers to it.
+- The node's provider may read only those variables that the configuration refers to.
 
 Source:
     kafka-delta-ingest (c6d42de) ``src/main.rs``, ``src/lib.rs``, ``src/transforms.rs``,
@@ -22,17 +25,14 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from connect.config.keys.client_names import LIBRDKAFKA_ONLY
+from connect.config.masking import may_be_secret
+from connect.config.placeholders import has_placeholder, placeholders
 from connect.errors import ConfigError
 from connect.operations.ingest.ingest_options import (
     IngestJob,
     SourceOptions,
     TableOptions,
     ValueFormat,
-)
-from connect.operations.ingest.placeholder_secrets import (
-    from_environment,
-    provider_properties,
-    with_placeholders,
 )
 
 GROUP: Final = "icefloe-ingest"
@@ -83,6 +83,8 @@ _ADLS_SECRETS: Final = {
     "AZURE_STORAGE_ACCOUNT_KEY": "adls.account-key",
     "AZURE_STORAGE_SAS_TOKEN": "adls.sas-token",
 }
+_VARIABLE_PREFIX: Final = "ICEFLOE_INGEST_"
+_PROVIDER: Final = "env"
 
 
 def translate(source: SourceOptions, table: TableOptions, environ: Mapping[str, str]) -> IngestJob:
@@ -357,3 +359,44 @@ def store_keys(locations: Iterable[str], environ: Mapping[str, str]) -> dict[str
 
 def _secrets(names: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     return {key: from_environment(name) for name, key in names.items() if environ.get(name)}
+
+
+def from_environment(name: str) -> str:
+    """Return the placeholder of an environment variable."""
+    return f"${{{_PROVIDER}:{name}}}"
+
+
+def with_placeholders(properties: Mapping[str, str], secrets: dict[str, str]) -> dict[str, str]:
+    """Replace values that may be secrets by placeholders.
+
+    Args:
+        properties: with the values.
+        secrets: receives the variables of the placeholders.
+    """
+    shown: dict[str, str] = {}
+    for key, value in properties.items():
+        if value and may_be_secret(key) and not has_placeholder(value):
+            name = _VARIABLE_PREFIX + re.sub(r"[^A-Z0-9]+", "_", key.upper())
+            secrets[name] = value
+            shown[key] = from_environment(name)
+        else:
+            shown[key] = value
+    return shown
+
+
+def provider_properties(*configurations: Mapping[str, str]) -> dict[str, str]:
+    """Return the node properties that resolve the placeholders of these configurations."""
+    names = {
+        placeholder.key
+        for configuration in configurations
+        for value in configuration.values()
+        for placeholder in placeholders(value)
+        if placeholder.provider == _PROVIDER
+    }
+    if not names:
+        return {}
+    return {
+        "config.providers": _PROVIDER,
+        f"config.providers.{_PROVIDER}.class": "EnvVarConfigProvider",
+        f"config.providers.{_PROVIDER}.param.allowlist.pattern": "|".join(sorted(names)),
+    }
