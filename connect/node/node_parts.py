@@ -24,7 +24,6 @@ from connect.node.herder.child_processes.maintenance_runs import MaintenanceSett
 from connect.node.herder.cluster.cluster import ClusterView, is_placed
 from connect.node.herder.cluster.cluster_members import ClusterMembers, member_ids
 from connect.node.herder.cluster.leader import ClusterLeader
-from connect.node.herder.cluster.sole_member import SoleMember
 from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.node.herder.deployment.bounded_runs import BoundedRuns
 from connect.node.herder.deployment.deployer import Deployer
@@ -404,3 +403,21 @@ def _restarts(config: NodeConfig) -> BackoffPolicy:
         longest_ms=values["icefloe.task.restart.backoff.max.ms"],
         restarts_max=values["icefloe.task.restart.max"],
     )
+
+
+class SoleMember:
+    """Takes the place of ``GroupMember`` in a node with its state in files.
+
+    Args:
+        on_membership: called once, with True.
+    """
+
+    def __init__(self, on_membership: Callable[[bool], None]) -> None:
+        self._on_membership = on_membership
+
+    def start(self) -> None:
+        """Lead. The lock of the state folder keeps a second node away."""
+        self._on_membership(True)  # noqa: FBT003 - as the group calls it
+
+    def leave(self) -> None:
+        """Do nothing: there is no group."""

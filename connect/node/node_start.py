@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import socket
 import sys
@@ -21,7 +22,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from connect import logs
 from connect.backoff import BackoffPolicy
@@ -31,10 +32,10 @@ from connect.errors import ConfigError, ExitStatus
 from connect.gateways.access_policy import AccessPolicy, install
 from connect.gateways.ambient_variables import forget_credentials
 from connect.jvm.java import find_java
+from connect.logs import logger
 from connect.node.standalone_connectors import StandaloneConnector, are_completed
 from connect.processes.child_process import DirLock, writable_dir
 from connect.processes.coordinator_names import COORDINATOR, coordinator_names
-from connect.processes.open_files import raise_open_files_limit
 from connect.processes.signals import on_signals
 from connect.processes.start_modules import NOT_NEEDED, start_module
 from connect.processes.supervisor import ChildSpec, SupervisedChild
@@ -45,6 +46,10 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     for name in ("worker", "coordinator")
 }
 OnEvent = Callable[[str, dict[str, Any]], None]
+OPEN_FILES: Final = 65_536
+"""What a process asks for: room for several hundred connectors."""
+
+_log = logger("node")
 
 
 class BufferedEvents:
@@ -259,3 +264,25 @@ def stopped_on_error(started: NodeStart) -> Iterator[None]:
         for child in started.children.values():
             child.shutdown(0)
         raise
+
+
+def raise_open_files_limit() -> int:
+    """Raise the soft limit to ``OPEN_FILES``, or to the hard limit if that is lower.
+
+    A higher soft limit stays. Needs no privilege.
+
+    Returns:
+        The soft limit that holds now.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    is_unlimited = hard == resource.RLIM_INFINITY
+    raised = OPEN_FILES if is_unlimited else min(OPEN_FILES, hard)
+    if soft == resource.RLIM_INFINITY or soft >= raised:
+        return soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+    except (OSError, ValueError) as e:
+        _log.warning("limit of open files not raised", limit=soft, error=str(e))
+        return soft
+    _log.info("limit of open files raised", limit=raised, before=soft)
+    return raised

@@ -9,6 +9,6 @@ are those that other packages use; a folder imports only folders below it:
 - ``row_changes``: rows that a round deletes, by copies of data files or by deletion vectors
 - ``metadata``: manifests and manifest lists
 - ``rules``: what holds for every table format
-- opened for a connector: ``table_committers``; without tables: ``no_tables``
+- opened for a connector: ``table_committers``
 - waits between attempts: ``commit_retries``
 """

@@ -12,7 +12,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.manifest import ManifestEntryStatus
@@ -20,15 +20,16 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from connect.config.connector import ConnectorConfig
+from connect.config.start_position import StartPosition
 from connect.errors import CommitRefused
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.storage.object_store import storage_errors
 from connect.model.layout import TopicPartition
 from connect.protocol.control_offsets import covers, parse_offsets
+from connect.protocol.control_topic import OWN_PARTITION
 from connect.protocol.snapshot_ancestry import summary
 from coordinator.commit.iceberg.floor import FloorKeys, floor_keys, table_state
-from coordinator.rewind.commit_choice import chosen_commit
 from coordinator.rewind.control_history import (
     AnnouncedTables,
     ControlHistory,
@@ -36,8 +37,7 @@ from coordinator.rewind.control_history import (
     SourcePositions,
 )
 from coordinator.rewind.control_log import ControlLog
-from coordinator.rewind.first_positions import first_positions
-from coordinator.rewind.rewind_plan import RewindPlan
+from coordinator.rewind.rewind_plan import RewindPlan, instant_text
 from coordinator.rewind.rewind_request import (
     NOT_GRANTED,
     RECORDS_GONE,
@@ -52,6 +52,7 @@ from coordinator.rewind.table_history import (
 )
 
 _SHOWN_MAX = 20
+NO_COMMIT = "no_such_commit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,3 +329,103 @@ def _added_paths(table: Table, snapshot: Snapshot) -> list[str]:
             if entry.status == ManifestEntryStatus.ADDED
             and entry.snapshot_id == snapshot.snapshot_id
         ]
+
+
+def chosen_commit(
+    commits: Sequence[OwnCommit],
+    request: RewindRequest,
+    control_offset_max: int | None,
+    lowest: Mapping[int, int],
+) -> OwnCommit:
+    """Return the newest commit that fits a request.
+
+    Args:
+        commits: of all tables.
+        request: where to go back to.
+        control_offset_max: the highest control offset that the requested source offsets allow.
+        lowest: control partition -> control offset from which the control topic is complete.
+
+    Raises:
+        CommitRefused: ``no_such_commit``: none fits, or it is below ``lowest``. A commit that is
+            older than the one that fits is never chosen instead: it would remove more rows.
+    """
+    candidates = [
+        c
+        for c in commits
+        if (request.timestamp_ms is None or c.committed_ms <= request.timestamp_ms)
+        and (request.snapshot_id is None or c.snapshot_id == request.snapshot_id)
+        and (control_offset_max is None or _at(c) <= control_offset_max)
+    ]
+    last = max(candidates, key=lambda c: (_at(c), c.committed_ms), default=None)
+    if last is not None and covers(last.offsets, lowest):
+        return last
+    reason = (
+        "no commit of the connector that the tables still hold fits"
+        if last is None
+        else f"the commit of {instant_text(last.committed_ms)} is too old: the control topic no "
+        "longer holds what was announced after it"
+    )
+    possible = [c for c in commits if covers(c.offsets, lowest)]
+    oldest = min(possible, key=_at, default=None)
+    other = (
+        "--to-beginning loads everything again"
+        if oldest is None
+        else f"the oldest commit to go back to is snapshot {oldest.snapshot_id} of "
+        f"{oldest.table}, {instant_text(oldest.committed_ms)}"
+    )
+    raise CommitRefused(f"{reason}; {other}", code=NO_COMMIT)
+
+
+def _at(commit: OwnCommit) -> int:
+    return commit.offsets.get(OWN_PARTITION, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstPositions:
+    """Start offsets of partitions.
+
+    Attributes:
+        offsets: of each partition, inside its log.
+        gone: the ranges of records that Kafka no longer holds, as text.
+        notes: what the operator should know, a sentence each.
+    """
+
+    offsets: Mapping[TopicPartition, int]
+    gone: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def first_positions(
+    start: StartPosition,
+    logs: Mapping[TopicPartition, tuple[int, int]],
+    since: Mapping[TopicPartition, int],
+) -> FirstPositions:
+    """Return where a connector reads again that goes back before its first commit.
+
+    Its start offsets count as for a new connector: records before them were never wanted.
+    ``auto.offset.reset`` does not count, nor does an offset of -1 or -2: they name no record, and
+    ``latest`` would skip every row that is to be loaded again.
+
+    Args:
+        start: the connector's settings.
+        logs: start and end of each partition's log.
+        since: first offsets at or after ``start.timestamp_ms``; empty without it.
+    """
+    offsets, gone = {}, []
+    for tp, (log_start, end) in sorted(logs.items()):
+        named = start.offsets.get(tp, -1)
+        position = named if named >= 0 else since.get(tp, 0)
+        offsets[tp] = min(max(position, log_start), end)
+        # records before the timestamp may be among those that are gone: it is not known
+        lost_from = 0 if named < 0 and position == log_start else position
+        if lost_from < log_start:
+            gone.append(f"{tp.topic}-{tp.partition} {lost_from}..{log_start - 1}")
+    notes = []
+    if any(offsets.values()) and (start.offsets or start.timestamp_ms is not None):
+        notes.append("reading begins where icefloe.start.offsets and icefloe.start.timestamp say")
+    if start.reset != "earliest":
+        notes.append(
+            f"auto.offset.reset={start.reset} names no record: other partitions are read from the "
+            "beginning of their topics"
+        )
+    return FirstPositions(offsets, tuple(gone), tuple(notes))

@@ -18,8 +18,7 @@ from tests.support.loopback_proxy import HOP_BY_HOP, LoopbackProxy, send
 from tests.support.stack import RestCatalog
 from tests.support.table_harness import SCHEMA, TableHarness, paths_of
 from tests.support.tables import connector
-from worker.task.tables.table_ages import REFRESH_MS
-from worker.task.tables.task_tables import TaskTables
+from worker.task.tables.task_tables import REFRESH_MS, TaskTables
 
 pytestmark = pytest.mark.java
 REQUESTS_PER_TOKEN = 3

@@ -20,10 +20,8 @@ from tests.differential.support import config
 from tests.support.fakes.rest_catalog import MemoryCatalogServer
 from tests.support.tables import connector
 from worker.batch.descriptors import BatchResult, TableRequest
-from worker.task.tables.table_ages import REFRESH_MS
-from worker.task.tables.table_loads import LOADS_MAX
 from worker.task.tables.table_updates import commit_schema
-from worker.task.tables.task_tables import TaskTables
+from worker.task.tables.task_tables import LOADS_MAX, REFRESH_MS, TaskTables
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 

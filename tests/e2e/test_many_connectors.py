@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from connect.processes.open_files import OPEN_FILES
+from connect.node.node_start import OPEN_FILES
 from tests.support.running_stack import RunningStack, numbered, pick
 from tests.support.stack import unique_name
 

@@ -57,7 +57,7 @@ PHRASES = {
 }
 # (file or folder, word): why it stays. A folder ends with a slash.
 KEPT: dict[tuple[str, str], str] = {
-    ("coordinator/commit/operator_changes/floor_rebase.py", "mended"): "field of an answer",
+    ("coordinator/operator_requests.py", "mended"): "field of an answer",
     (
         "tests/unit/coordinator/commit/operator_changes/test_floor_rebase.py",
         "mended",

@@ -9,14 +9,21 @@ Rules of this file:
   blocks exceed the bound.
 - A file is described only when it is closed. A file that fails or is aborted is deleted.
 - Files of a remote store are ended in threads, because each waits for several answers of the store.
+- The file of rows that wait on the disk has no name: it is removed as soon as it is mapped, so that
+  a killed process leaves none. The rows are read in place. The system may take their pages back.
+- A disk that is full, or refuses, is no error: the rows then go to their data files earlier.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +32,6 @@ import pyarrow as pa
 from control_schemas.events import ContentFile
 from worker.batch.pipeline_spec import PipelineLimits
 from worker.write.partitions import PartitionKey
-from worker.write.spilled_rows import SpilledRows
 from worker.write.table_writer import OpenFile, TableWriter, repeating_columns
 
 _COPY_BYTES: Final = 64 * 2**20
@@ -33,6 +39,8 @@ _SMALL_BYTES: Final = 4 * 2**20
 """Waiting bytes of a partition that are not worth a row group of their own."""
 _ENDED_AT_ONCE: Final = 16
 """Files of a remote store that are ended at the same time."""
+_FREE_SHARE_MAX: Final = 0.25
+"""Share of the free disk that one write may take: other tasks and Spark write to it as well."""
 
 
 @dataclass(slots=True)
@@ -287,3 +295,47 @@ def _text_offsets(column: pa.ChunkedArray) -> np.ndarray[Any, Any] | None:
     if buffer is None or not len(chunk):
         return None
     return np.frombuffer(buffer, form)[chunk.offset : chunk.offset + len(chunk) + 1]
+
+
+class SpilledRows:
+    """Keeps rows in files of the temporary folder.
+
+    Args:
+        bytes_max: of all files.
+
+    Attributes:
+        bytes: Arrow bytes that were written.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self.bytes = 0
+
+    def write(self, rows: pa.Table) -> pa.Table | None:
+        """Write rows, one chunk per column; return them as they are on the disk.
+
+        Returns:
+            The rows in their order; None if they do not fit on the disk.
+        """
+        size = rows.nbytes
+        folder = tempfile.gettempdir()
+        if self.bytes + size > self._bytes_max:
+            return None
+        try:
+            if size > shutil.disk_usage(folder).free * _FREE_SHARE_MAX:
+                return None
+            mapped = _written(rows, folder)
+        except OSError:
+            return None
+        self.bytes += size
+        return mapped
+
+
+def _written(rows: pa.Table, folder: str) -> pa.Table:
+    handle, name = tempfile.mkstemp(prefix="rows-", dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+            writer.write_table(rows)
+        return pa.ipc.open_file(pa.memory_map(name)).read_all()
+    finally:
+        Path(name).unlink()

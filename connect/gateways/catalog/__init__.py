@@ -2,8 +2,7 @@
 
 Begin with ``catalog``, which the other packages use.
 
-- clients: ``catalog_clients``, ``client_pool``, ``catalog_libraries``, ``sql_catalog``,
-  ``postgres_wait``
+- clients: ``catalog_clients``, ``catalog_libraries``, ``sql_catalog``, ``postgres_wait``
 - requests and answers of REST catalogs: ``rest_requests``, ``rest_commits``, ``long_reads``,
   ``unread_body``
 - metadata of tables: ``table_metadata``, ``metadata_files``, ``metadata_sizes``, ``metadata_v3``,

@@ -3,7 +3,7 @@
 Begin with ``app``, which joins the routers. The way of a request:
 
 - server and connections: ``transport``, ``connections``
-- middleware: ``http_middleware``, ``cross_site``, ``limits``
+- middleware: ``http_middleware``, ``limits``
 - before a path operation: ``api_route``, ``auth``, ``access``, ``bodies``, ``dependencies``
 - path operations of Kafka Connect: ``connectors``, ``offsets``, ``plugins``, ``loggers``,
   ``node_info``

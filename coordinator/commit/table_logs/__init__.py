@@ -1,7 +1,7 @@
 """Commits to tables that have a log of their own: Delta tables and Parquet folders.
 
-``log_committer`` commits one table's share of a round to its log, and ``log_formats`` opens it for
-a format. Imports ``rules``, and single functions of the Iceberg folders.
+``log_committer`` commits one table's share of a round to its log. Imports ``rules``, and single
+functions of the Iceberg folders.
 
 - Delta: ``delta_files``, ``delta_row_changes``
 - Parquet: ``parquet_files``

@@ -20,8 +20,8 @@ from control_schemas.events import (
     TableReference,
     TopicPartitionOffset,
 )
-from coordinator.rewind.commit_choice import chosen_commit
 from coordinator.rewind.control_history import AnnouncedTables, ControlHistory
+from coordinator.rewind.rewind_planner import chosen_commit
 from coordinator.rewind.rewind_request import RewindRequest
 from coordinator.rewind.table_history import OwnCommit
 from tests.support.frames import FILE

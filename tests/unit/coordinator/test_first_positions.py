@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from connect.config.start_position import StartPosition
 from connect.model.layout import TopicPartition
-from coordinator.rewind.first_positions import first_positions
+from coordinator.rewind.rewind_planner import first_positions
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 

@@ -4,5 +4,4 @@
 ranges of offsets into micro-batches of a ``task_source``. Imports no other folder.
 
 - the two sources: ``source_blocks`` (blocks of records) and ``source_rows`` (rows of Spark)
-- ranges of a read over Spark tasks: ``range_spread``
 """

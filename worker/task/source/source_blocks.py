@@ -10,6 +10,8 @@ Rules of this file:
 - After any error there, Spark reads the same ranges again: it retries, its work can be cancelled,
   and its errors are mapped. Nothing was announced.
 - Executors of a cluster may have what the driver has not, so there Spark reads everything.
+- Each Spark task makes a file per table and partition value, so there is one task for each core.
+- Where the order of records counts, one Spark task reads all of a partition.
 
 Source:
     docs/decisions/0073-record-blocks.md and 0077-few-records-without-a-spark-job.md, with the
@@ -27,13 +29,14 @@ from pyspark.sql.streaming import DataStreamReader
 
 from worker.batch.few_records import BatchRows, FewRecords
 from worker.batch.record_blocks import blocks_of
-from worker.spark.block_reader import FEW_BYTES, FEW_RECORDS, RecordBlocks
+from worker.spark.batch_sizing import IMBALANCE_MAX
+from worker.spark.block_reader import FEW_BYTES, FEW_RECORDS, RangeOfPartition, RecordBlocks
 from worker.spark.source_options import HEADERS_OPTION, stream_options
 from worker.task.read_ledger import OffsetRanges, Offsets
-from worker.task.source.range_spread import spread
 from worker.task.source.task_source import SourceStream, TaskSource
 
 log = structlog.get_logger("worker.task")
+Spread = list[list[RangeOfPartition]]
 
 
 @dataclass(slots=True)
@@ -111,3 +114,57 @@ class SourceBlocks(TaskSource):
         ends = {**ranges.ends, **read.ends}
         exact = replace(ranges, ends=ends)
         return FewRecords(tuple(blocks_of(read.payload)), ends, lambda: self.rows(exact))
+
+
+def spread(ranges: OffsetRanges, cores: int, *, is_ordered: bool) -> Spread:
+    """Return the ranges of each Spark task.
+
+    Args:
+        ranges: what to read.
+        cores: number of Spark tasks that run in parallel.
+        is_ordered: whether one Spark task must process each partition, in its order.
+    """
+    parts = [
+        RangeOfPartition(place, ranges.starts[place], end)
+        for place, end in sorted(ranges.not_empty().ends.items())
+    ]
+    if cores == 1:
+        return [parts]
+    return _whole(parts, cores) if is_ordered else _equal(parts, cores)
+
+
+def _equal(parts: list[RangeOfPartition], cores: int) -> Spread:
+    """Cut the ranges where a Spark task has its share."""
+    left = sum(part.record_count_max for part in parts)
+    tasks: Spread = []
+    for number in range(cores, 0, -1):
+        room = -(-left // number)
+        taken: list[RangeOfPartition] = []
+        while room and parts:
+            first, *parts = parts
+            cut = min(first.end, first.start + room)
+            taken.append(RangeOfPartition(first.place, first.start, cut))
+            if cut < first.end:
+                parts = [RangeOfPartition(first.place, cut, first.end), *parts]
+            room -= cut - first.start
+            left -= cut - first.start
+        if taken:
+            tasks.append(taken)
+    return tasks
+
+
+def _whole(parts: list[RangeOfPartition], cores: int) -> Spread:
+    """Give each partition to the task with the fewest records; the largest partitions first.
+
+    If that leaves a core idle for long, each partition is a Spark task, for the next free core.
+    """
+    ordered = sorted(parts, key=lambda part: -part.record_count_max)
+    tasks: Spread = [[] for _ in range(min(cores, len(parts)))]
+    counts = [0] * len(tasks)
+    for part in ordered:
+        least = counts.index(min(counts))
+        tasks[least].append(part)
+        counts[least] += part.record_count_max
+    if len(parts) > cores and max(counts) * cores > IMBALANCE_MAX * sum(counts):
+        return [[part] for part in ordered]
+    return tasks

@@ -3,7 +3,6 @@
 ``task_tables`` loads, creates and changes tables; ``topic_rows`` replaces it for a connector
 without tables. Imports no other folder, and nothing else of a task.
 
-- loads: ``table_loads``; which tables are loaded again: ``table_ages``
 - plans for the pipeline, and refusals: ``table_plans``
 - requests that create or change a table: ``table_updates``
 """

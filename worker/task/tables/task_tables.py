@@ -15,12 +15,17 @@ Rules of this file:
 - Usability is checked without opening a file. Only a write shows whether a store accepts files.
 - Other tasks and other writers create and change tables at the same time. Their change is loaded,
   and the difference is computed again.
+- Only tables with rows since their last load are loaded again. A task that knows a thousand tables
+  and writes to three of them loads three.
+- Many tables are loaded at the same time: a catalog may take a tenth of a second for each.
+- The threads are kept, because a REST catalog has a client for each thread.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -43,8 +48,6 @@ from connect.records.tables.schema_changes import SchemaChanges, apply_changes, 
 from control_schemas.events import TableReference
 from worker.batch.descriptors import BatchResult, SchemaRequest, TableRequest
 from worker.batch.pipeline_spec import PipelineSpec, TablePlan, UnusableTable
-from worker.task.tables.table_ages import TableAges
-from worker.task.tables.table_loads import TableLoads
 from worker.task.tables.table_plans import check_usable, plan_of, refusal_of, without_credentials
 from worker.task.tables.table_updates import (
     COMMITS_MAX,
@@ -67,7 +70,93 @@ UNSUITABLE: Final = (
 )
 """Errors that libraries raise for a table's metadata and properties when they plan its files."""
 
+REFRESH_MS: Final = 60_000
+LOADS_MAX: Final = 8
+"""Tables that are loaded at the same time. So many, or fewer, are loaded one after the other."""
+
 log = structlog.get_logger("worker.tables")
+
+
+@dataclass(slots=True)
+class TableAges:
+    """When tables were loaded, and which of them got rows since.
+
+    Args:
+        clock: monotonic.
+    """
+
+    clock: Clock
+    _loaded_ms: dict[str, int] = field(default_factory=dict, init=False)
+    _used: set[str] = field(default_factory=set, init=False)
+
+    def loaded(self, name: str) -> None:
+        """A table was loaded, or found missing."""
+        self._loaded_ms[name] = self.clock.monotonic_ms()
+        self._used.discard(name)
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Some tables are not known any more; records may name any number of missing tables."""
+        for name in names:
+            self._loaded_ms.pop(name, None)
+            self._used.discard(name)
+
+    def used(self, names: Iterable[str]) -> None:
+        """A batch has rows for these tables."""
+        self._used.update(names)
+
+    def old(self, names: Iterable[str]) -> list[str]:
+        """Return those of some tables that were not loaded for ``REFRESH_MS``, by name.
+
+        The time of a table that was never loaded begins now.
+        """
+        now_ms = self.clock.monotonic_ms()
+        since_ms = self._loaded_ms.setdefault
+        return sorted(n for n in names if now_ms - since_ms(n, now_ms) >= REFRESH_MS)
+
+    def due(self) -> list[str]:
+        """Return old tables that got rows since their last load, by name."""
+        return self.old(self._used)
+
+
+class TableLoads:
+    """Loads tables of one catalog.
+
+    Args:
+        catalog: where the tables are.
+    """
+
+    def __init__(self, catalog: CatalogGateway) -> None:
+        self._catalog = catalog
+        self._threads = ThreadPoolExecutor(LOADS_MAX, "load-table")
+
+    def one(self, name: str) -> Table:
+        """Load the table ``namespace.table``; errors as ``CatalogGateway.load``."""
+        return self._catalog.load(name.split("."), with_history=False)
+
+    @contextlib.contextmanager
+    def many(self, names: Sequence[str]) -> Iterator[Mapping[str, Callable[[], Table]]]:
+        """Begin to load tables; each call returns one, or raises as ``one``."""
+        with self.together({name: partial(self.one, name) for name in names}) as loads:
+            yield loads
+
+    @contextlib.contextmanager
+    def together(
+        self, work: Mapping[str, Callable[[], Table]]
+    ) -> Iterator[Mapping[str, Callable[[], Table]]]:
+        """Begin to load or make tables; each call returns the table of a name, or its error."""
+        if len(work) <= LOADS_MAX:
+            yield work
+            return
+        futures = {name: self._threads.submit(call) for name, call in work.items()}
+        try:
+            yield {name: future.result for name, future in futures.items()}
+        finally:
+            for future in futures.values():
+                future.cancel()  # after an error the others are not needed
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown(cancel_futures=True)
 
 
 @dataclass(slots=True)

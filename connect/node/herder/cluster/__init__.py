@@ -4,5 +4,4 @@
 ``leader_duties`` repeats the work of a leader. Imports ``deployment``.
 
 - members and placements: ``cluster``, ``cluster_members``
-- a node that is alone: ``sole_member``
 """

@@ -3,6 +3,6 @@
 ``deployer`` does the steps, with the layout that ``layout_planner`` and ``assignment`` plan.
 Imports ``offsets``; knows neither the nodes of the cluster nor their processes.
 
-- where a connector starts and ends: ``start_positions``, ``bounded_runs``
+- where a connector ends: ``bounded_runs``
 - source topics that were deleted and created again: ``recreated_topics``
 """

@@ -3,7 +3,6 @@
 ``target_units`` computes what should run, ``units`` has what runs, and ``status_publisher`` writes
 it to the status topic. Imports ``offsets``.
 
-- reports of coordinators: ``coordinator_reports``
 - maintenance that is due: ``maintenance_plan``
 - the status as Kafka Connect's API shows it: ``connector_status``
 """

@@ -13,8 +13,7 @@ import pytest
 from connect.config.node.node_config import NodeConfig
 from connect.config.properties_file import parse_properties
 from connect.errors import ConfigError, ExitStatus
-from connect.node.ingest_run import refuse_other_job
-from connect.operations.ingest.continued_offsets import continued_offsets
+from connect.node.ingest_run import continued_offsets, refuse_other_job
 from connect.operations.ingest.ingest_options import (
     IngestJob,
     SourceOptions,

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from connect.processes.open_files import OPEN_FILES
+from connect.node.node_start import OPEN_FILES
 
 PROGRAM = """
 import json, resource, subprocess, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
-from connect.processes.open_files import raise_open_files_limit
+from connect.node.node_start import raise_open_files_limit
 returned = raise_open_files_limit()
 child = "import resource; print(list(resource.getrlimit(resource.RLIMIT_NOFILE)))"
 inherited = subprocess.run([sys.executable, "-c", child], capture_output=True, check=True).stdout

@@ -12,8 +12,7 @@ import pytest
 from connect.clock import SystemClock
 from connect.node.herder_api import NodeInfo
 from connect.node.rest.app import ApiSettings, create_app
-from connect.node.rest.cross_site import refusal
-from connect.node.rest.http_middleware import CrossOrigin
+from connect.node.rest.http_middleware import CrossOrigin, cross_site_refusal
 from connect.node.rest.log_levels import LogLevels
 from tests.support.fakes.herder import FakeHerder
 from tests.support.fakes.rest_server import RestServer
@@ -46,13 +45,16 @@ def test_pages_of_other_sites_change_nothing(headers: dict[str, str], is_served:
     given = {"host": HOST, **headers}
     trusted = frozenset({"https://console.example"})
     for method in ("POST", "PUT", "PATCH", "DELETE"):
-        why = refusal(method, given, trusted=trusted, hosts=None)
+        why = cross_site_refusal(method, given, trusted=trusted, hosts=None)
         assert (why is None) == is_served
         assert why is None or "access.control.allow.origin" in why
     for method in ("GET", "HEAD", "OPTIONS"):
-        assert refusal(method, given, trusted=trusted, hosts=None) is None
+        assert cross_site_refusal(method, given, trusted=trusted, hosts=None) is None
     assert (
-        refusal("POST", {"host": HOST, "origin": OTHER}, trusted=frozenset("*"), hosts=None) is None
+        cross_site_refusal(
+            "POST", {"host": HOST, "origin": OTHER}, trusted=frozenset("*"), hosts=None
+        )
+        is None
     )
 
 
@@ -74,7 +76,7 @@ def test_pages_of_other_sites_change_nothing(headers: dict[str, str], is_served:
 def test_foreign_host_names_are_refused(host: str, is_own: bool) -> None:
     """Also for reads (DNS rebinding); the node's addresses and names are served."""
     names = frozenset({"node.example"})
-    why = refusal("GET", {"host": host}, trusted=frozenset(), hosts=names)
+    why = cross_site_refusal("GET", {"host": host}, trusted=frozenset(), hosts=names)
     assert (why is None) == is_own
     assert why is None or "rest.advertised.host.name" in why
 

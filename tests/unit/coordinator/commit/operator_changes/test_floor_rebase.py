@@ -8,7 +8,7 @@ import pytest
 
 from connect.errors import RetriableError
 from connect.validation.parse import parse
-from coordinator.commit.operator_changes.floor_rebase import restore_floors
+from coordinator.operator_requests import restore_floors
 
 CONFIG = {
     "name": "alice-orders",

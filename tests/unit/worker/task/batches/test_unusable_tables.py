@@ -32,8 +32,8 @@ from tests.support.unusable_tables import (
     rows_of,
 )
 from worker.task.read_ledger import OffsetRanges
-from worker.task.tables.table_ages import REFRESH_MS
 from worker.task.tables.table_updates import commit_schema
+from worker.task.tables.task_tables import REFRESH_MS
 
 
 @pytest.fixture

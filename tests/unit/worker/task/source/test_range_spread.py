@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from connect.model.layout import TopicPartition
 from worker.task.read_ledger import OffsetRanges
-from worker.task.source.range_spread import Spread, spread
+from worker.task.source.source_blocks import Spread, spread
 
 COUNTS = st.lists(st.integers(min_value=0, max_value=5_000), min_size=1, max_size=40)
 CORES = st.integers(min_value=1, max_value=16)
