@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from connect.operations.dead_letter_replay import group_of
+from connect.operations.dead_letter_topic import replay_group
 from connect.validation.parse import parse
 from coordinator.commit.iceberg.floor import floor_keys
 from tests.support.sources import ROOT
@@ -26,7 +26,7 @@ def test_names_are_those_of_a_connector() -> None:
     assert f"--group {config.connect_group_id} --group {config.control_group_id}" in page
     for name in (
         config.control_topic,
-        group_of(config.name),
+        replay_group(config.name),
         floor_keys(config, "shop.orders").tag,
     ):
         assert f"`{name}`" in page
