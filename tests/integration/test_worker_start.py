@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import pytest
 
 from connect.processes.ipc import VERSION, Channel
 from tests.support.processes import still_running
@@ -65,10 +66,14 @@ def test_the_daemon_of_the_start_serves_the_first_batch(spark_session: Session) 
     assert daemons() == first
 
 
-def test_a_start_and_a_stop_during_the_warm_up_print_no_trace(tmp_path: Path) -> None:
+@pytest.mark.parametrize("grace_ms", ["30000", pytest.param("100", marks=pytest.mark.matrix)])
+def test_a_start_and_a_stop_during_the_warm_up_print_no_trace(
+    tmp_path: Path, grace_ms: str
+) -> None:
     """The warm-up ends before Spark stops: no error of Python, py4j or Java is in the output.
 
-    Nor is the notice about a module of Java, which each start of Spark causes.
+    Without the time for it, they are not logged. Nor is the notice about a module of Java, which
+    each start of Spark causes.
     """
     ours, theirs = socket.socketpair()
     output, number = tmp_path / "worker.log", theirs.fileno()
@@ -82,7 +87,8 @@ def test_a_start_and_a_stop_during_the_warm_up_print_no_trace(tmp_path: Path) ->
         )
     node = Channel(ours)
     try:
-        properties = {**NODE, "icefloe.state.dir": str(tmp_path / "state")}
+        own = {"icefloe.state.dir": str(tmp_path / "state"), "icefloe.drain.grace.ms": grace_ms}
+        properties = {**NODE, **own}
         node.send({"op": "configure", "version": VERSION, "properties": properties})
         names = (
             name
