@@ -200,7 +200,7 @@ def test_apply_that_waits_waits_until_tasks_have_read(cli: Cli) -> None:
         code, text = cli.files("apply", "--wait", "2")
         assert code == 1
         assert "created one, not ready" in text
-        assert "after 2 s: one: its tasks have not read yet" in text
+        assert "after 2 s: one: its tasks have not read yet; the last round ended by" in text
         table = {"table": "db.t", "code": "table_missing", "message": "gone"}
         rounds.write_text(json.dumps([{**ROUND, "tables": [table]}]))
         cli.write("one", **cli.catalog, **{"tasks.max": "2"})

@@ -226,6 +226,8 @@ def test_tables_are_created_and_widened_by_the_columns_of_the_query(sql: SqlHarn
     [
         ("SELECT nothing FROM records", "UNRESOLVED_COLUMN"),
         ("SELECT id + FROM records", "PARSE_SYNTAX_ERROR"),
+        ("SELECT hour(id) AS h FROM records", "convert it with the transformation ParseTimestamp"),
+        ("SELECT hour(device = 'x') AS h FROM records", "UNEXPECTED_INPUT_TYPE$"),
         ("SELECT unix_timestamp() AS x FROM records", "another result"),
         ("SELECT upper(id, id) FROM records", "WRONG_NUM_ARGS"),
         ("SELECT id, n AS ID FROM records", "two columns"),

@@ -96,6 +96,8 @@ _NAMED: Final = {
     "AMBIGUOUS_REFERENCE": "name",
 }
 """Error conditions with a parameter that is a name in the query."""
+_TIMES_OF_RECORDS: Final = frozenset({"STRING", "INT", "BIGINT", "DOUBLE"})
+"""Types of fields of records that may be times."""
 
 
 class Expressions:
@@ -222,9 +224,15 @@ def _refusal(error: PySparkException, part: str) -> IcefloeError:
     if condition is None or not re.fullmatch(r"[A-Z0-9_]+(\.[A-Z0-9_]+)*", condition):
         return map_spark_error(error, is_query=True)
     named = _NAMED.get(condition.split(".")[0])
-    name = (error.getMessageParameters() or {}).get(named, "") if named else ""
+    parameters = error.getMessageParameters() or {}
+    name = parameters.get(named, "") if named else ""
     place = f" at {_shortened(part)}" if part else ""
-    return _error(f"Spark rejects it{place}: {condition}{f' {_shortened(name)}' if name else ''}")
+    advice = ""
+    is_time = any(kind in parameters.get("requiredType", "") for kind in ("TIMESTAMP", "DATE"))
+    if is_time and parameters.get("inputType", "").strip('"') in _TIMES_OF_RECORDS:
+        advice = "; convert it with the transformation ParseTimestamp, and declare it TIMESTAMP"
+    shown = f" {_shortened(name)}" if name else ""
+    return _error(f"Spark rejects it{place}: {condition}{shown}{advice}")
 
 
 def _check_parsed(parsed: Any, text: str) -> None:

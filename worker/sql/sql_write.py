@@ -208,7 +208,8 @@ class QueriedBlock(Block):
                 return error
             if self.state[row] == FAILED:
                 return RecordError(
-                    "an expression of the query failed for the record",
+                    "an expression of the query failed for the record; try_cast gives null for a "
+                    "value of another form, and the transformation ParseTimestamp converts times",
                     stage="TRANSFORMATION",
                     code="sql_failed",
                     transform=self._alias,

@@ -236,7 +236,10 @@ def _task_progress(client: NodeClient, name: str, tasks: Sequence[Mapping[str, A
         return Progress("not ready", ", ".join([reason, *waiting[:1]]))
     view = client.ask("GET", "icefloe", "v1", "connectors", name, "rounds")
     if view.get("answered") is False:
-        return Progress("not ready", "its tasks have not read yet")
+        reason = "its tasks have not read yet"
+        if view["rounds"] and view["rounds"][-1].get("partial"):
+            reason += "; the last round ended by timeout, the next begins after the commit interval"
+        return Progress("not ready", reason)
     tables = view["rounds"][-1]["tables"] if view.get("answered") else ()
     for table in tables:
         if "code" in table:

@@ -286,7 +286,7 @@ class FakeHerder:
         self._get(name)
         empty: dict[View, dict[str, Any]] = {
             "tables": {"tables": []},
-            "rounds": {"rounds": []},
+            "rounds": {"rounds": [], "answered": False},
             "lag": {
                 "not_in_files": 0,
                 "in_files_not_committed": 0,
