@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.types import (
     DecimalType,
+    DoubleType,
+    FloatType,
     IcebergType,
     LongType,
     NestedField,
@@ -198,6 +201,11 @@ NANO_TIME = {"type": "int64", "name": "io.debezium.time.NanoTime"}
         (MICRO_TIME, LongType(), "5000000", 5_000_000),
         (NANO_TIME, TimeType(), "5000000000", 5_000_000),
         (NANO_TIME, TimeType(), "5000000001", 5_000_000),
+        ({"type": "double"}, DoubleType(), '"Infinity"', math.inf),
+        ({"type": "float"}, FloatType(), '"-Infinity"', -math.inf),
+        ({"type": "double"}, DecimalType(10, 2), '"NaN"', "not_a_number"),
+        ({"type": "double"}, DoubleType(), '"1.5"', "bad_envelope"),
+        ({"type": "int64"}, LongType(), '"NaN"', "bad_envelope"),
         (VARIABLE, DecimalType(10, 2), '{"scale":1,"value":"AP8="}', Decimal("25.50")),
         (VARIABLE, DecimalType(10, 2), '{"scale":-2,"value":"/w=="}', Decimal("-100.00")),
         (VARIABLE, DecimalType(10, 2), '{"scale":0,"value":""}', Decimal("0.00")),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import random
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -214,15 +215,24 @@ def _restored(value: Any, kind: str) -> Any:
     return value if read is None else read(value)
 
 
-def _as_real(value: float) -> float:
+def _as_double(value: float | str) -> float | str:
+    """Return a number; NaN as text, because it does not equal itself."""
+    number = float(value)
+    return "NaN" if math.isnan(number) else number
+
+
+def _as_real(value: float | str) -> float | str:
     """Return the nearest number of 32 bits."""
-    return float(struct.unpack("f", struct.pack("f", value))[0])
+    return _as_double(struct.unpack("f", struct.pack("f", float(value)))[0])
 
 
 _READERS: Mapping[tuple[str, type], Callable[[Any], Any]] = {
     ("numeric", Decimal): Decimal.normalize,
     ("numeric", str): lambda value: Decimal(value).normalize(),
     ("real", float): _as_real,
+    ("real", str): _as_real,
+    ("double", float): _as_double,
+    ("double", str): _as_double,
     ("uuid", str): UUID,
     ("bytea", str): base64.b64decode,
     ("bytea", memoryview): bytes,
@@ -262,8 +272,10 @@ _VALUES: Mapping[str, Callable[[random.Random], Any]] = {
         ensure_ascii=False,
     ),
     "uuid": lambda chance: str(UUID(int=chance.getrandbits(128))),
-    "real": lambda chance: chance.choice((0.0, 1.1, -2.5e-7, 3.4e38, chance.random())),
-    "double": lambda chance: chance.choice((0.0, 0.1 + 0.2, 1e300, -5e-324, chance.random())),
+    "real": lambda chance: chance.choice((0.0, 1.1, -2.5e-7, 3.4e38, -math.inf, chance.random())),
+    "double": lambda chance: chance.choice(
+        (0.0, 0.1 + 0.2, 1e300, -5e-324, math.nan, math.inf, chance.random())
+    ),
     "bytea": lambda chance: chance.choice((b"", b"\x00\xff", chance.randbytes(40))),
     "timestamptz": lambda chance: _instant(chance).replace(tzinfo=UTC),
     "timestamp": _instant,

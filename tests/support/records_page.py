@@ -293,6 +293,13 @@ def colon(_: Path) -> None:
     assert micros(instant) == 0
 
 
+def json_not_finite(_: Path) -> None:
+    for text in ("NaN", "Infinity", "-Infinity"):
+        record = read(enveloped(f'"{text}"', "double"), **ENVELOPE)
+        assert str(record.value.values["c"]) == str(float(text))
+    assert refused(enveloped('"nan"', "double"), **ENVELOPE) == "bad_envelope"
+
+
 def dates_in_utc(_: Path) -> None:
     assert stored(DateType(), "1970-01-02Z") == 1
     assert stored(TimeType(), "00:00:01.5Z") == 1_500_000
@@ -412,6 +419,7 @@ TRIALS: Final[dict[str, Trial]] = {
     "an instant before 1970": before_1970,
     "Debezium's `MicroTimestamp`": micro_timestamps,
     "an offset with colon": colon,
+    "JSON: the texts `NaN`": json_not_finite,
     "a date or time of day with Z": dates_in_utc,
     "a uuid in a table": uuid_format,
     "a partition spec that is invalid": bad_spec,
