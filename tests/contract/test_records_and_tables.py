@@ -15,6 +15,7 @@ from connect.gateways.catalog.catalog import open_catalog
 from tests.differential.support import config, source
 from tests.support.unusable_tables import AT, OneTableRefused, SparkRows, Task, rows_of
 from worker.batch.descriptors import DeadLetter
+from worker.batch.error_rows import RECORD_FAILED
 from worker.task.read_ledger import OffsetRanges
 
 GROW = {
@@ -112,6 +113,10 @@ def check(
         assert counts.read == len(values)
         assert counts.read == counts.written + counts.dropped + counts.dead_lettered
         assert counts.dead_lettered == len(batch.dead_letters)
+        # each record that cannot be written has a cause that the code knows
+        assert {d.error.code for d in batch.dead_letters}.isdisjoint(
+            {RECORD_FAILED, "table_failed"}
+        )
         assert sum(rows_of(batch).values()) == counts.written
         letters.extend(batch.dead_letters)
     return letters
