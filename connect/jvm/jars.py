@@ -142,6 +142,10 @@ GROUPS: Mapping[str, JarGroup] = {
         ("io.debezium:debezium-connector-postgres:3.6.1.Final",),
         excludes=_PROVIDED_BY_CONNECT,
     ),
+    "debezium-mariadb": JarGroup(
+        ("io.debezium:debezium-connector-mariadb:3.5.0.Final",),
+        excludes=_PROVIDED_BY_CONNECT,
+    ),
     # Avro for Kafka Connect: Confluent's converter is not in the central repository
     "java-avro": JarGroup(
         (
@@ -153,7 +157,10 @@ GROUPS: Mapping[str, JarGroup] = {
     ),
 }
 ON_DEMAND = frozenset(
-    {"iceberg-gcp", "java-connect", "java-sink", "java-avro", "nessie", "debezium-postgres"}
+    {
+        *("iceberg-gcp", "java-connect", "java-sink", "java-avro", "nessie"),
+        *("debezium-postgres", "debezium-mariadb"),
+    }
 )
 """Large groups for one store, tests and the Java sink; ``resolve`` without names skips them."""
 
