@@ -35,7 +35,7 @@ from tests.support.unusable_tables import (
 from worker.batch.blocks import Block
 from worker.pipeline.record_search import FAILED_RECORDS_MAX, BlockSearch
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
-from worker.task.tables.table_ages import REFRESH_MS
+from worker.task.tables.task_tables import REFRESH_MS
 from worker.task.task_metrics import BatchMetrics
 from worker.write.table_writer import OpenFile, TableWriter
 

@@ -373,6 +373,59 @@ def test_schema_changes_of_the_source(running: RunningStack, source: ChangeSourc
                 running.wait_until(partial(_equal, rows, expected), partial(str, rows))
 
 
+@pytest.mark.matrix
+def test_large_values_that_an_update_leaves_unchanged(
+    running: RunningStack, source: ChangeSource
+) -> None:
+    """PostgreSQL does not log them: they are named in the status, or the change is refused."""
+    source.execute(
+        "create schema large",
+        "create table large.docs (id int primary key, title text, body text)",
+        "alter table large.docs alter column body set storage external",
+        ("insert into large.docs values (1, 'old', %s)", ["x" * 9_000]),
+    )
+    shared = {
+        **CREATED,
+        **UPSERTS,
+        "key.converter": JSON_CONVERTER,
+        "value.converter": JSON_CONVERTER,
+        "topics": "large.large.docs",
+        "iceberg.control.commit.interval-ms": "1000",
+    }
+    refusing = {"iceberg.tables.unavailable-value": "error", **TOLERANT}
+    with ExitStack() as stack:
+        streaming = source.streaming("large", r"large\..*", {**SCHEMAS, **flat(None)})
+        stack.enter_context(streaming)
+        for name, more in (("large_stored", {}), ("large_refused", refusing)):
+            own = {key: value.replace("NS", name) for key, value in more.items()}
+            config = {**shared, **own, "iceberg.tables": f"{name}.docs"}
+            running.create(name, running.connector() | config)
+            stack.callback(running.delete, name)
+        docs = "select id, title, body from large.docs"
+
+        def rows(name: str) -> list[Row]:
+            try:
+                loaded = running.catalog.load_table(f"{name}.docs")
+            except NoSuchTableError:
+                return []
+            return unsorted_rows(loaded, "id", "title", "body")
+
+        def wait_for(name: str, expected: list[Row]) -> None:
+            running.wait_until(lambda: rows(name) == expected, lambda: str(rows(name)))
+
+        before = source.rows(docs)
+        for name in ("large_stored", "large_refused"):
+            wait_for(name, before)
+        source.execute("update large.docs set title = 'new'")
+        wait_for("large_stored", [(1, "new", "__debezium_unavailable_value")])
+        running.wait_until_running("large_stored", trace="large_stored.docs.body")
+        source.execute(
+            "alter table large.docs replica identity full", "update large.docs set title = 'last'"
+        )
+        for name in ("large_stored", "large_refused"):
+            wait_for(name, source.rows(docs))
+
+
 def _equal(rows: Callable[[], list[Row]], expected: list[Row]) -> bool:
     return rows() == expected
 
