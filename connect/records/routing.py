@@ -11,7 +11,7 @@ Rules of this file:
   filled template names it. A template may contain the name of the value's schema.
 - Tombstones have no table, which is not an error. If a connector applies row-level changes, a
   tombstone with a key goes to the tables that its topic, or the route field in its message key,
-  names. Static tables without the field in the key: to every table, if the connector has one topic.
+  names. A topic whose records are routed by a field may have rows of any table, with equal keys.
   Otherwise the router raises a RecordError of stage ROUTE and code ``tombstone_unroutable``.
 - Any other record without a table is dropped only if the configuration says so. Otherwise the
   router raises a RecordError of stage ROUTE and code ``unmatched``. The caller handles it as
@@ -105,12 +105,9 @@ class Router:
             return self._tables
         else:
             value = _key_field(record.key, self._path)
-            if not self._dynamic:
-                tables = self._matching(value)
-                is_from_any = value is None and not self._config.topics_regex
-                if tables or (is_from_any and len(self._config.topics) == 1):
-                    return tables or self._tables
-            elif value is not None:
+            if not self._dynamic and (tables := self._matching(value)):
+                return tables
+            if self._dynamic and value is not None:
                 name = java_text(value).lower()
         if name is not None:
             return self._table(name, "the tombstone does not name a valid table")

@@ -397,6 +397,32 @@ def test_a_tombstone_without_a_table_is_never_lost(
     assert result.progress[TopicPartition("t", 0)].dropped == (outcome == "dropped")
 
 
+@pytest.mark.parametrize("reference_only", [False, True])
+@pytest.mark.parametrize("tables", [("db.orders", "db.customers"), ("db.customers",)])
+def test_a_tombstone_deletes_no_row_of_another_table_of_its_topic(
+    tmp_path: Path, tables: tuple[str, ...], reference_only: bool
+) -> None:
+    """A topic may have the rows of several tables, also of those that the connector leaves out."""
+    routes = {f"iceberg.table.{name}.route-regex": name.removeprefix("db.") for name in tables}
+    keys = {"iceberg.tables": ",".join(tables), "iceberg.tables.route-field": "t", **routes}
+    connector = config(**{**CDC, **TOLERANT, **keys, "iceberg.tables.unmatched": "dead-letter"})
+    lines = [
+        {"t": "orders", "id": 1, "amount": 1.0, "_cdc": {"op": "I"}},
+        {"t": "customers", "id": 1, "amount": 1.0, "_cdc": {"op": "I"}},
+        {"t": "orders", "id": 1, "_cdc": {"op": "D"}},
+    ]
+    values = [*(json.dumps(line).encode() for line in lines), None]
+    plans = [replace(keyed_plan(tmp_path, 1), name=name) for name in tables]
+    batch = source(values, keys=[b'{"id":1}'] * len(values))
+    result = run_batches(connector, plans, [batch], reference_only=reference_only)
+    written = {
+        name: [file.content for file in files if file.content is FileContent.EQUALITY_DELETES]
+        for name, files in result.files.items()
+    }
+    assert written.get("db.customers") == []
+    assert not [d for d in result.dead_letters if d.record.offset == 3]
+
+
 def test_a_tombstone_whose_predecessor_is_not_known_does_not_end_the_task(tmp_path: Path) -> None:
     """Its delete may be in the batch before. Behind an insert it ends the task."""
     plans, keys = [keyed_plan(tmp_path, 1)], [b'{"id":1}'] * 2

@@ -185,7 +185,10 @@ STREAMS = (
     Stream(
         "envelope with schemas, one topic",
         {**SCHEMAS, **ALL_IN_ONE},
-        (Sink("route field", {**FROM_ONE, **CHANGE_ROWS, **by_field("_cdc.target")}, typed=True),),
+        (
+            Sink("route field", {**FROM_ONE, **CHANGE_ROWS, **by_field("_cdc.target")}, typed=True),
+            Sink("regex", {**FROM_ONE, **CHANGE_ROWS, **by_regex("_cdc.source")}),
+        ),
     ),
     Stream(
         "envelope with schemas, logical table",

@@ -82,8 +82,8 @@ X, Y, Z = ({"id": 1, "m": {"kind": kind}} for kind in ("x", "xy", "db.z"))
         ({"tables": "db.a,db.b"}, 7, ("db.a", "db.b")),
         (REGEX, X, ("db.a",)),
         (REGEX, Y, ("db.b",)),
-        (REGEX, {"id": 1}, ("db.a", "db.b")),
-        (REGEX, 7, ("db.a", "db.b")),
+        (REGEX, {"id": 1}, None),
+        (REGEX, 7, None),
         (REGEX, Z, None),
         (DYNAMIC, Z, ("db.z",)),
         (DYNAMIC, {"id": 1}, None),
@@ -112,14 +112,6 @@ def test_a_tombstone_goes_to_the_tables_of_its_topic_or_key(
             Router(config(**keys, **{**UPSERT, "tables__unmatched": "drop"})).route(tombstone) == ()
         )
     assert Router(config(**keys)).route(tombstone) == ()
-
-
-def test_with_several_topics_a_tombstone_deletes_no_row_of_another_topic() -> None:
-    """Without the route field in its key, its table may be any of them."""
-    router = Router(replace(config(**REGEX, **UPSERT), topics=("t", "u")))
-    with pytest.raises(RecordError) as refused:
-        router.route(replace(record(None), key={"id": 1}))
-    assert refused.value.code == TOMBSTONE_UNROUTABLE
 
 
 def test_dynamic_tables_are_bounded() -> None:
