@@ -21,6 +21,9 @@ WHOLE_KEYS: Final = frozenset(
 """Converters of keys without fields."""
 _CDC_FIELD: Final = "iceberg.tables.cdc-field"
 _OPERATION: Final = "_cdc.op"
+_JSON: Final = frozenset(
+    {"org.apache.kafka.connect.json.JsonConverter", "JsonConverter", "Json", "json"}
+)
 _WITH_CDC: Final = frozenset({"DebeziumTransform", "DmsTransform"})
 _DROPPING: Final = frozenset({"Filter", "Sql"})
 _OF_THE_SOURCE: Final = "__"
@@ -40,7 +43,7 @@ def changes_keys(class_name: str) -> bool:
 def changes_without_schema(view: ConfigView) -> Iterator[tuple[str, str]]:
     """`DebeziumTransform` and JSON without schemas, without `iceberg.tables.timestamp-unit`."""
     name = "value.converter.schemas.enable"
-    is_json = (view.raw.get("value.converter") or "").strip().endswith(("JsonConverter", "Json"))
+    is_json = (view.raw.get("value.converter") or "").strip() in _JSON
     is_off = (view.raw.get(name) or "").strip().lower() == "false"
     is_read = view.has("value.converter.schema.content")
     if is_json and is_off and not is_read and "DebeziumTransform" in _steps(view):
@@ -114,8 +117,9 @@ def tombstones_without_table(view: ConfigView) -> Iterator[tuple[str, str]]:
         or any(map(changes_keys, steps))
     ):
         return
+    is_whole = _has_whole_keys(view)
     for name, field in _route_fields(view):
-        if field.startswith(_OF_THE_SOURCE) or _has_whole_keys(view):
+        if field.startswith(_OF_THE_SOURCE) or is_whole:
             yield (
                 name,
                 (
@@ -125,6 +129,7 @@ def tombstones_without_table(view: ConfigView) -> Iterator[tuple[str, str]]:
                     f"{_CDC_FIELD}=__deleted, or drop tombstones with a Filter transformation"
                 ),
             )
+            return
 
 
 def _steps(view: ConfigView) -> list[str]:

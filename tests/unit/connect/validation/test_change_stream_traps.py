@@ -78,7 +78,7 @@ TRAPS: list[tuple[str, dict[str, str], str]] = [
     ),
     (
         "tombstones_without_table",
-        {**BY_TOPIC, **UPSERTS, "iceberg.tables.name-template": "shop.${topic}_${__table}"},
+        {**BY_TOPIC, **UPSERTS, "iceberg.tables.name-template": "${__table}.${topic}_${__db}"},
         "iceberg.tables.name-template uses the field __table",
     ),
 ]
