@@ -5,7 +5,7 @@ Begin with ``validate`` (all errors, for the REST API) and ``parse`` (the typed 
 - single keys: ``key_checks``, ``alias_keys``, ``plugins``
 - combinations of keys: ``config_view``, ``cross_key_rules``, ``format_rules``, ``output_rules``,
   ``query_rules``, ``aggregate_rules``, ``topic_rules``, ``output_checks``
-- warnings: ``ignored_keys``
+- warnings: ``ignored_keys``, ``change_stream_traps``
 - policies of the operator: ``client_policy``, ``access_check``
 - secrets: ``providers``, ``secret_renewal``
 - catalog properties: ``catalog_view``

@@ -13,6 +13,7 @@ from connect.config.client_overrides import PREFIXES, is_refused
 from connect.config.key import list_of
 from connect.config.keys.client_names import ALLOWED
 from connect.gateways.catalog_properties import WITHOUT_EFFECT
+from connect.validation import change_stream_traps
 from connect.validation.config_view import ConfigView, Rule
 from connect.validation.key_checks import creation_setting, unknown
 
@@ -179,4 +180,5 @@ RULES: tuple[Rule, ...] = (
     fixed_overrides,
     java_catalog_keys,
     unknown_keys,
+    *change_stream_traps.RULES,
 )

@@ -58,6 +58,11 @@ INTERFACES: Mapping[PluginType, str] = {
 }
 SIMILARITY = 0.8
 """Classes that are less similar are not suggested."""
+_UNWRAPPING: Mapping[str, str] = {
+    "ExtractNewRecordState": "DebeziumTransform",
+    "ExtractNewDocumentState": "MongoDebeziumTransform and DebeziumTransform",
+}
+"""Classes of Debezium, and the transformations that do nearly the same."""
 KAFKA_VERSION = "4.3.1"
 SINK_VERSION = version("icefloe")
 
@@ -105,6 +110,17 @@ class Plugin:
         return self.aliases | {self.class_name, simple, short}
 
 
+def _of_debezium(class_name: str, kind: PluginType) -> str:
+    """Return what to use instead of a transformation of Debezium, or an empty text."""
+    package, _, name = class_name.strip().rpartition(".")
+    if kind != "transformation":
+        return ""
+    own = _UNWRAPPING.get(name)
+    if own is not None:
+        return f" Use {own}, or this class in the source connector."
+    return " Use it in the source connector." if package.startswith("io.debezium") else ""
+
+
 class Plugins:
     """The plugins of a node, in the order of REST answers."""
 
@@ -141,7 +157,7 @@ class Plugins:
                 + "?"
             )
         if other is None:
-            near = self.nearest(class_name.strip(), kind)
+            near = self.nearest(class_name.strip(), kind) or _of_debezium(class_name, kind)
             return invalid(key, class_name, f"Class {class_name} could not be found.{near}")
         return f"Class class {other.class_name} does not implement the {INTERFACES[kind]} interface"
 

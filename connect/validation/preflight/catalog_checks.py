@@ -30,6 +30,7 @@ from connect.gateways.catalog_properties import (
 from connect.records.row_operations import key_columns
 from connect.records.tables.partition_spec import spec_for
 from connect.records.tables.sort_order import sort_order_for
+from connect.validation.change_stream_traps import changes_keys, has_no_fields
 from connect.validation.preflight.live_checks import Check, Found, reported
 
 _LIMITS = {
@@ -39,7 +40,6 @@ _LIMITS = {
     "s3.socket-timeout-ms": READ_TIMEOUT_MS,
 }
 _CATALOG_TABLE = "iceberg_tables"
-_WHOLE_KEYS = ("ByteArray", "String", "Boolean", "Short", "Integer", "Long", "Float", "Double")
 _CATALOG_KEYS = (*FOLDER_FORMATS.values(), "iceberg.catalog.uri", "iceberg.catalog.type")
 _MULTI_TABLE = "iceberg.catalog.multi-table-commit"
 
@@ -212,10 +212,8 @@ class CatalogQuestions:
         config = self._config
         classes = [each.key_converter.class_name for each in config.converter_sets]
         kinds = [name.rpartition(".")[2].removesuffix("Converter") for name in classes]
-        is_changed = any(
-            "$Key" in t.class_name or "ValueToKey" in t.class_name for t in config.transforms
-        )
-        if all(kind in _WHOLE_KEYS for kind in kinds) and not is_changed:
+        is_changed = any(changes_keys(t.class_name) for t in config.transforms)
+        if all(map(has_no_fields, classes)) and not is_changed:
             yield (
                 each.key,
                 (

@@ -10,6 +10,7 @@ import pytest
 
 from connect.embedded.demo import TABLES, demo_connector
 from connect.operations.datagen.record_spec import read_spec
+from connect.validation.cross_key_rules import check_sink
 from connect.validation.parse import parse
 
 ROOT = Path(__file__).parents[3]
@@ -25,10 +26,11 @@ GENERATORS = sorted(EXAMPLES.glob("*/datagen.json"))
 
 @pytest.mark.parametrize("path", CONNECTORS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_connector_is_accepted(path: Path) -> None:
-    """It parses without an error; ``connector.json`` is called like the directory."""
+    """It parses without error or warning; ``connector.json`` is called like the directory."""
     content = json.loads(path.read_text())
     assert path.stem != "connector" or content["name"] == path.parent.name
     assert parse({"name": content["name"], **content["config"]}).name == content["name"]
+    assert check_sink(content["config"]).warnings == []
 
 
 def test_connectors_have_different_names() -> None:

@@ -76,7 +76,7 @@ def connectors(page: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for line, config in configs:
         base = {} if "connector.class" in config else dict(whole)
         if "iceberg.tables.name-template" in config:
-            del base["iceberg.tables"]
+            base.pop("iceberg.tables", None)
         if not OF_USERS & set(map(str, config.values())):
             yield f"{name}:{line}", {**base, **config}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connect.validation import ignored_keys
+from connect.validation import change_stream_traps, ignored_keys
 from tests.support.connector_json import (
     AT,
     BY_TOPIC,
@@ -152,5 +152,8 @@ def test_java_only_keys_are_recognised(name: str) -> None:
 
 def test_every_rule_is_tested() -> None:
     """Each warning rule has a test case and documentation."""
-    assert {case[0] for case in IDLE} == {rule.__name__ for rule in ignored_keys.RULES}
+    others = set(change_stream_traps.RULES)
+    assert {case[0] for case in IDLE} == {
+        rule.__name__ for rule in ignored_keys.RULES if rule not in others
+    }
     assert all(rule.__doc__ for rule in ignored_keys.RULES)

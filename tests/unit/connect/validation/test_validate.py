@@ -22,6 +22,7 @@ GOOD: dict[str, str | None] = {
     "iceberg.catalog.uri": "http://127.0.0.1:1",
 }
 
+DEBEZIUM = "io.debezium"
 SMT = "org.apache.kafka.connect.transforms"
 
 
@@ -102,6 +103,14 @@ def test_the_policy_none_refuses_all_overrides() -> None:
         ({"type": f"{SMT}.Filter", "negate": "true"}, "'transforms.a.negate' was provided"),
         ({"type": f"{SMT}.Filter", "predicate": "p"}, "predicates does not list it"),
         ({"type": f"{SMT}.predicates.RecordIsTombstone"}, "Transformation interface"),
+        ({"type": f"{DEBEZIUM}.transforms.ExtractNewRecordState"}, "Use DebeziumTransform, or"),
+        ({"type": "ExtractNewRecordState"}, "Use DebeziumTransform, or this class in the"),
+        (
+            {"type": f"{DEBEZIUM}.connector.mongodb.transforms.ExtractNewDocumentState"},
+            "Use MongoDebeziumTransform and DebeziumTransform, or this class in the source",
+        ),
+        ({"type": f"{DEBEZIUM}.transforms.outbox.EventRouter"}, "Use it in the source connector."),
+        ({"type": f"{DEBEZIUM}.transforms.HeaderToValues"}, "Did you mean"),
     ],
 )
 def test_transformations_are_checked(keys: dict[str, str], sentence: str) -> None:

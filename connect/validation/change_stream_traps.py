@@ -1,0 +1,171 @@
+"""Warnings about connectors of change streams that would lose deletes, keys or values.
+
+Rules of this file:
+- A rule warns only if the configuration alone shows the trap. What the source sends is not known.
+- Each message begins with the key, and says what to set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from connect.config.key import list_of
+from connect.config.keys.topic_keys import topic_key
+from connect.records.table_names import VARIABLE
+from connect.validation.config_view import ConfigView, Rule
+
+WHOLE_KEYS: Final = frozenset(
+    {"ByteArray", "String", "Boolean", "Short", "Integer", "Long", "Float", "Double"}
+)
+"""Converters of keys without fields."""
+_CDC_FIELD: Final = "iceberg.tables.cdc-field"
+_OPERATION: Final = "_cdc.op"
+_JSON: Final = frozenset(
+    {"org.apache.kafka.connect.json.JsonConverter", "JsonConverter", "Json", "json"}
+)
+_WITH_CDC: Final = frozenset({"DebeziumTransform", "DmsTransform"})
+_DROPPING: Final = frozenset({"Filter", "Sql"})
+_OF_THE_SOURCE: Final = "__"
+"""Fields that begin so are added to values by Debezium's `ExtractNewRecordState`."""
+
+
+def has_no_fields(class_name: str) -> bool:
+    """Return whether the values of a converter have no fields."""
+    return class_name.strip().rpartition(".")[2].removesuffix("Converter") in WHOLE_KEYS
+
+
+def changes_keys(class_name: str) -> bool:
+    """Return whether a transformation changes message keys."""
+    return "$Key" in class_name or "ValueToKey" in class_name
+
+
+def changes_without_schema(view: ConfigView) -> Iterator[tuple[str, str]]:
+    """`DebeziumTransform` and JSON without schemas, without `iceberg.tables.timestamp-unit`."""
+    name = "value.converter.schemas.enable"
+    is_json = (view.raw.get("value.converter") or "").strip() in _JSON
+    is_off = (view.raw.get(name) or "").strip().lower() == "false"
+    is_read = view.has("value.converter.schema.content")
+    if is_json and is_off and not is_read and "DebeziumTransform" in _steps(view):
+        unit = "iceberg.tables.timestamp-unit"
+        if not view.has(unit):
+            yield (
+                name,
+                (
+                    "is false: by Debezium's defaults, decimals then are base64 texts, and dates "
+                    "and timestamps are numbers. Set decimal.handling.mode=string and "
+                    "time.precision.mode=isostring at the source, or use schemas. "
+                    f"{unit} says what numbers mean in timestamp columns, and ends this warning"
+                ),
+            )
+
+
+def keys_without_fields(view: ConfigView) -> Iterator[tuple[str, str]]:
+    """Changes of rows in created tables without `id-columns`, if message keys have no fields."""
+    common = "iceberg.tables.default-id-columns"
+    if (
+        view.is_row_level
+        and view["iceberg.tables.auto-create-enabled"]
+        and not view.has(common)
+        and not any(view.per_table("id-columns"))
+        and _has_whole_keys(view)
+    ):
+        yield (
+            "key.converter",
+            (
+                "gives keys without fields, and no id-columns are set: rows of new tables have no "
+                f"key, and their records are errors (no_key). Set {common} or "
+                "iceberg.table.<name>.id-columns, or a converter of keys with fields"
+            ),
+        )
+
+
+def deletes_are_rows(view: ConfigView) -> Iterator[tuple[str, str]]:
+    """`DebeziumTransform` and changes of rows whose `cdc-field` is not `_cdc.op`."""
+    steps = _steps(view)
+    places = [place for place, step in enumerate(steps) if step in _WITH_CDC]
+    if not places or not view.is_row_level:
+        return
+    step, later = steps[places[-1]], steps[places[-1] + 1 :]
+    field = view[_CDC_FIELD]
+    if not view.has(_CDC_FIELD) and not _DROPPING & set(later):
+        yield (
+            "iceberg.tables.upsert-mode-enabled",
+            (
+                f"is true, but {_CDC_FIELD} is not set: deletes of {step} are written as rows. "
+                f"Set {_CDC_FIELD}={_OPERATION}"
+            ),
+        )
+    elif field and field != _OPERATION and not later:
+        yield (
+            _CDC_FIELD,
+            (
+                f"is {field}, but {step} has the operation in {_OPERATION}: deletes are written "
+                f"as rows. Set {_CDC_FIELD}={_OPERATION}"
+            ),
+        )
+
+
+def tombstones_without_table(view: ConfigView) -> Iterator[tuple[str, str]]:
+    """Upserts without `cdc-field`, whose route needs a field that message keys do not have."""
+    steps = _steps(view)
+    if (
+        not view["iceberg.tables.upsert-mode-enabled"]
+        or view.has(_CDC_FIELD)
+        or view.has("iceberg.tables.topic-to-table-map")
+        or (_WITH_CDC | _DROPPING) & set(steps)
+        or any(map(changes_keys, steps))
+    ):
+        return
+    is_whole = _has_whole_keys(view)
+    for name, field in _route_fields(view):
+        if field.startswith(_OF_THE_SOURCE) or is_whole:
+            yield (
+                name,
+                (
+                    f"uses the field {field}, which message keys do not have: tombstones find no "
+                    "table (tombstone_unroutable), and their rows stay. Route by topic, or let the "
+                    "source mark deletes (delete.tombstone.handling.mode=rewrite) and set "
+                    f"{_CDC_FIELD}=__deleted, or drop tombstones with a Filter transformation"
+                ),
+            )
+            return
+
+
+def _steps(view: ConfigView) -> list[str]:
+    """Return the simple class names of the transformations, in their order."""
+    aliases = list_of((view.raw.get("transforms") or "").strip())
+    texts = (view.raw.get(f"transforms.{alias}.type") or "" for alias in aliases)
+    return [text.strip().rpartition(".")[2] for text in texts]
+
+
+def _has_whole_keys(view: ConfigView) -> bool:
+    """Return whether message keys of all topics have no fields."""
+    topic_keys = filter(None, map(topic_key, view.raw))
+    return (
+        has_no_fields(view.raw.get("key.converter") or "")
+        and not any(key.setting == "key.converter" for key in topic_keys)
+        and not any(map(changes_keys, _steps(view)))
+    )
+
+
+def _route_fields(view: ConfigView) -> Iterator[tuple[str, str]]:
+    """Yield keys and fields that decide the table of a tombstone."""
+    name = "iceberg.tables.name-template"
+    if view.has(name):
+        for field in VARIABLE.findall(view.raw[name] or ""):
+            if field not in {"topic", "schema"} and not field.isdecimal():
+                yield name, field
+        return
+    name = "iceberg.tables.route-field"
+    is_one_topic = len(view["topics"] or ()) == 1
+    if view[name] and (view["iceberg.tables.dynamic-enabled"] or not is_one_topic):
+        yield name, view[name]
+
+
+RULES: tuple[Rule, ...] = (
+    changes_without_schema,
+    keys_without_fields,
+    deletes_are_rows,
+    tombstones_without_table,
+)
