@@ -311,7 +311,8 @@ class Committer:
         memory.manifests = done.manifests
         memory.pending.clear()
         selection = ready.selection
-        memory.held_files.committed(selection.announced_paths, snapshot_id, self.clock.now_ms())
+        held = {*selection.announced_paths, *selection.paths}
+        memory.held_files.committed(held, snapshot_id, self.clock.now_ms())
         delete_unnamed(done.table.io, selection.copies.values(), selection.paths)
         if _deletes_metadata(done.table):
             old = _superseded_metadata(ready.table.metadata, done.table.metadata)
