@@ -21,6 +21,7 @@ from pyiceberg.types import (
 )
 
 from control_schemas.events import ContentFile
+from coordinator.commit.commit_retries import ATTEMPTS_MAX
 from coordinator.commit.iceberg import replaced_columns
 from coordinator.kernel.effects import TableCommit, TableCommitted, TableFailed
 from tests.support.table_harness import Racing, TableHarness, paths_of
@@ -163,6 +164,15 @@ def test_a_schema_that_changes_during_the_commit(harness: TableHarness) -> None:
     racing = TableHarness(Racing(harness.catalog, [change]), harness.table)
     committed(racing.committer().commit(commit_of(harness, file)))
     assert rows(harness) == [{"id": 1, "name": "a"}]
+
+
+def test_columns_that_are_added_during_the_commit(harness: TableHarness) -> None:
+    """Each costs an attempt; tasks that add columns all the time do not stop the commits."""
+    file = written_file(harness.table, [{"id": 1, "name": "a"}])
+    more = [partial(changed, harness, f"more{n}", LongType()) for n in range(ATTEMPTS_MAX - 1)]
+    racing = TableHarness(Racing(harness.catalog, more), harness.table)
+    committed(racing.committer().commit(commit_of(harness, file)))
+    assert [line["name"] for line in rows(harness)] == ["a"]
 
 
 def test_rows_that_are_changed_by_key(vectors: VectorUpserts) -> None:

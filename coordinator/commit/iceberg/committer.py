@@ -59,7 +59,7 @@ from coordinator.commit.iceberg.floor import (
     may_claim,
     table_state,
 )
-from coordinator.commit.iceberg.replaced_columns import with_current_columns
+from coordinator.commit.iceberg.replaced_columns import replaced_columns, with_current_columns
 from coordinator.commit.iceberg.snapshots import SnapshotContent, instant_text, instant_us
 from coordinator.commit.iceberg.table_expiry import ExpiredFileCleaner
 from coordinator.commit.iceberg.table_memory import LoadedTable, TableMemory
@@ -252,6 +252,7 @@ class Committer:
         now_ms = self.clock.now_ms()
         selection = memory.without_held(table, state.head, selection, now_ms, load)
         _log_repeated(commit, selection)
+        replaced = replaced_columns(table)
         selection = with_current_columns(table, selection, self.clock)
         memory.new_manifests.keep(selection)
         if not selection.steps:
@@ -265,8 +266,8 @@ class Committer:
                 raise FloorMoved("an earlier attempt landed, or the VTTS was reset, meanwhile")
             held = selection.announced_paths
             memory.refuse_held(reloaded, state_now.head, held, self.clock.now_ms())
-            if reloaded.metadata.current_schema_id != table.metadata.current_schema_id:
-                raise FloorMoved("another client changed the schema meanwhile")
+            if replaced_columns(reloaded) != replaced:
+                raise FloorMoved("another client replaced columns meanwhile")
             return state_now
 
         config, clock = self._config, self.clock

@@ -87,7 +87,7 @@ def with_current_columns(table: Table, selection: Selection, clock: Clock) -> Se
             its file cannot be written again; ``announced_file_missing``.
         RetriableError: ``storage_unavailable``.
     """
-    former = _replaced(table)
+    former = replaced_columns(table)
     if not former:
         return selection
     copies: dict[str, str] = {}
@@ -131,7 +131,7 @@ def _refuse_positions(selection: Selection) -> None:
             )
 
 
-def _replaced(table: Table) -> _Former:
+def replaced_columns(table: Table) -> _Former:
     """Return the columns that have another id now, by their former id."""
     current, every = table.schema(), table.metadata.schemas
     ids = (current.schema_id, *(schema.schema_id for schema in every))
