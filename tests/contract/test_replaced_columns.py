@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from pyiceberg.types import (
 from control_schemas.events import ContentFile
 from coordinator.commit.commit_retries import ATTEMPTS_MAX
 from coordinator.commit.iceberg import replaced_columns
+from coordinator.commit.multi_table_commit import JointCommitter
 from coordinator.kernel.effects import TableCommit, TableCommitted, TableFailed
 from tests.support.table_harness import Racing, TableHarness, paths_of
 from tests.support.tables import announced, reference, table_commit, written_file
@@ -262,6 +264,24 @@ def test_a_copy_is_deleted_with_its_commit_and_committed_once(harness: TableHarn
     assert isinstance(outcome, TableCommitted)
     assert outcome.snapshot_id is None
     assert paths_of(harness.reloaded()) == [path]
+
+
+def test_a_copy_is_deleted_if_the_request_for_all_tables_is_not_sent(
+    harness: TableHarness,
+) -> None:
+    """Here because another file of the table is missing."""
+    file = written_file(harness.table, [{"id": 1, "name": "a"}])
+    gone = written_file(harness.table, [{"id": 2, "name": None}])
+    harness.table.io.delete(gone.file_path)
+    replaced(harness, "name", StringType())
+    before = stored(harness)
+    commit = table_commit([announced(reference(harness.table), [file, gone], offset=0)])
+    with ThreadPoolExecutor(1) as pool:
+        joint = JointCommitter(harness.committer(), harness.catalog)
+        [outcome] = joint.commit_together([commit], pool)
+    assert isinstance(outcome, TableFailed)
+    assert outcome.code == "announced_file_missing"
+    assert stored(harness) == before
 
 
 def test_deletes_that_name_a_former_path_fail_the_table(harness: TableHarness) -> None:
