@@ -26,7 +26,7 @@ from coordinator.commit.commit_retries import ATTEMPTS_MAX
 from coordinator.commit.iceberg import replaced_columns
 from coordinator.commit.multi_table_commit import JointCommitter
 from coordinator.kernel.effects import TableCommit, TableCommitted, TableFailed
-from tests.support.table_harness import Racing, TableHarness, paths_of
+from tests.support.table_harness import Late, Racing, TableHarness, paths_of
 from tests.support.tables import announced, reference, table_commit, written_file
 from tests.support.upserts import VectorUpserts, committed, position_deletes, row
 
@@ -266,10 +266,25 @@ def test_a_copy_is_deleted_with_its_commit_and_committed_once(harness: TableHarn
     assert paths_of(harness.reloaded()) == [path]
 
 
+def test_a_copy_that_lands_late_is_in_the_table_once(harness: TableHarness) -> None:
+    """Also if the file that it was made of, which is still there, is announced again."""
+    file = written_file(harness.table, [{"id": 1, "name": "a"}])
+    replaced(harness, "name", StringType())
+    late = Late(harness.catalog)
+    committer = TableHarness(late, harness.table).committer()
+    assert isinstance(committer.commit(commit_of(harness, file)), TableFailed)
+    late.land()
+    for offset in range(2):
+        outcome = committer.commit(commit_of(harness, file, offset=offset))
+        assert isinstance(outcome, TableCommitted)
+        assert outcome.snapshot_id is None
+    assert rows(harness) == [{"id": 1, "name": "a"}]
+
+
 def test_a_copy_is_deleted_if_the_request_for_all_tables_is_not_sent(
     harness: TableHarness,
 ) -> None:
-    """Here because another file of the table is missing."""
+    """Because another file of the table is missing."""
     file = written_file(harness.table, [{"id": 1, "name": "a"}])
     gone = written_file(harness.table, [{"id": 2, "name": None}])
     harness.table.io.delete(gone.file_path)

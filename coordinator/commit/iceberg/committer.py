@@ -300,8 +300,9 @@ class Committer:
             done = work()
         except BaseException:
             if attempts.is_uncertain:
-                memory.pending[snapshot_id] = ready.offsets
-                memory.held_files.own.since_ms = self.clock.now_ms()  # it may hold these files
+                memory.note_pending(
+                    snapshot_id, ready.offsets, ready.selection, self.clock.now_ms()
+                )
             else:
                 delete_files(ready.table.io, list(ready.selection.copies))
             raise
@@ -310,7 +311,7 @@ class Committer:
         claimed = attempts.snapshot.content.summary.get(VALID_THROUGH_PROPERTY)
         memory.valid_through_texts = (claimed,) if claimed else ready.state.valid_through_texts
         memory.manifests = done.manifests
-        memory.pending.clear()
+        memory.forget_pending()
         selection = ready.selection
         held = {*selection.announced_paths, *selection.paths}
         memory.held_files.committed(held, snapshot_id, self.clock.now_ms())
