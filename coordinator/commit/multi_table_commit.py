@@ -24,6 +24,7 @@ import structlog
 from connect import failpoints
 from connect.errors import CommitError, RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway, TableChange
+from connect.gateways.storage.object_store import delete_files
 from coordinator.commit.commit_retries import ThrottleBackoff
 from coordinator.commit.iceberg.committer import Committer, ReadyCommit
 from coordinator.commit.rules.commit_rules import TableCommitter, guarded
@@ -182,7 +183,11 @@ class JointCommitter:
             ready = self._committer.begin(commit)
             if not isinstance(ready, ReadyCommit):
                 return ready
-            return ready, ready.attempts.prepare(ready.table, ready.state)
+            try:
+                return ready, ready.attempts.prepare(ready.table, ready.state)
+            except BaseException:
+                delete_files(ready.table.io, list(ready.selection.copies))
+                raise
 
         return guarded(commit, prepared)
 

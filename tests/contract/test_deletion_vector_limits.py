@@ -176,6 +176,18 @@ def test_a_table_without_equality_deletes_waits_or_fails(changes: Upserts, reaso
     t.check()
 
 
+def test_deletes_that_wait_while_row_changes_are_switched_off(changes: Upserts) -> None:
+    """The key still holds for deletes that were announced before, and appends need nothing."""
+    t = changes
+    committed(t.committer().commit(t.round(([row(1, 10), row(2, 20)], []))))
+    off = {**NO_EQUALITY_DELETES, "iceberg__tables__upsert_mode_enabled": "false"}
+    committed(t.committer(**off).commit(t.round(([row(1, 11)], []))))
+    t.check()
+    appended = announced(reference(t.table), t.data_files([row(9, 1)]), offset=t.offset)
+    committed(t.committer(**off).commit(table_commit([appended])))
+    assert head_of(t)["operation"] == "append"
+
+
 def test_a_table_of_format_version_2_needs_copies(copies: Upserts) -> None:
     """Without them and without equality deletes no row can be removed; appends are committed."""
     settings = {**NO_EQUALITY_DELETES, "iceberg__tables__write_mode": "merge-on-read"}

@@ -215,22 +215,35 @@ def tables(sql_catalog_properties: dict[str, str]) -> Iterator[OneTableRefused]:
     gateway.close()
 
 
+@dataclass
+class Broken:
+    """Tables with rows that cannot be appended.
+
+    Attributes:
+        digits: last digits of ids of such rows.
+        tables: the tables.
+    """
+
+    digits: set[int]
+    tables: set[str]
+
+
 @pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """The last digits of ids whose rows cannot be appended to ``db.bad``."""
-    append, digits = TableWriter.append, set(range(10))
+def broken(monkeypatch: pytest.MonkeyPatch) -> Broken:
+    """No row of ``db.bad`` can be appended."""
+    append, made = TableWriter.append, Broken(set(range(10)), {"db.bad"})
 
     def failing(table: TableWriter, file: OpenFile, rows: pa.Table) -> None:
         ids = {number % 10 for number in rows.column(0).to_pylist()}
-        assert table.plan.name != "db.bad" or digits.isdisjoint(ids), "never so"
+        assert table.plan.name not in made.tables or made.digits.isdisjoint(ids), "never so"
         append(table, file, rows)
 
     monkeypatch.setattr(TableWriter, "append", failing)
-    return digits
+    return made
 
 
 def test_a_table_that_fails_refuses_its_records_only(
-    tables: OneTableRefused, broken: set[int]
+    tables: OneTableRefused, broken: Broken
 ) -> None:
     """The others get their rows. A minute later the table is tried again."""
     kinds = ["bad", "good1", "good2"] * (FAILED_RECORDS_MAX + 1)
@@ -244,17 +257,40 @@ def test_a_table_that_fails_refuses_its_records_only(
     with pytest.raises(RecordError) as refused:
         FailingTask(tables, named()).write(kinds)
     assert (refused.value.code, refused.value.coordinates["table"]) == ("table_failed", "db.bad")
-    broken.clear()
+    broken.tables.clear()
     task.clock.skipped_ms = REFRESH_MS + 1
     assert rows_of(task.write(kinds)) == {"bad": count, "good1": count, "good2": count}
 
 
 def test_a_table_of_which_some_records_are_written_does_not_fail(
-    tables: OneTableRefused, broken: set[int]
+    tables: OneTableRefused, broken: Broken
 ) -> None:
     """Then too many records of the batch fail."""
-    broken.remove(0)
+    broken.digits.remove(0)
     kinds = ["bad", "good1", "good2"] * (3 * FAILED_RECORDS_MAX)
+    with pytest.raises(RetriableError) as refused:
+        FailingTask(tables, named(**ALL)).write(kinds)
+    assert refused.value.code == "too_many_failed_records"
+
+
+def test_the_only_table_of_a_connector_does_not_fail(
+    catalog: OneTableRefused, broken: Broken
+) -> None:
+    """The batch fails and is retried: a failed table would stop the connector for good."""
+    broken.tables.add("db.t1")
+    task = FailingTask(catalog, config(**ALL))
+    with pytest.raises(RetriableError) as refused:
+        task.write(["x"] * (FAILED_RECORDS_MAX + 1))
+    assert refused.value.code == "too_many_failed_records"
+    broken.tables.clear()
+    assert rows_of(task.write(["x"])) == {"t1": 1}
+
+
+def test_a_few_records_do_not_fail_a_table(tables: OneTableRefused, broken: Broken) -> None:
+    """Its next records may be written: of 8 records all fail, of others every second one."""
+    broken.tables.update(NAMES)
+    broken.digits.difference_update({1, 3, 5, 7, 9})
+    kinds = ["bad", "good1"] * 8 + ["good1", "good1", "good2", "good2"] * 7
     with pytest.raises(RetriableError) as refused:
         FailingTask(tables, named(**ALL)).write(kinds)
     assert refused.value.code == "too_many_failed_records"

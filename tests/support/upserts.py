@@ -44,6 +44,7 @@ from coordinator.row_deletes.limits import DEFAULT_LIMITS, RowLimits
 from tests.support.delta_tables import TABLE, delta_connector
 from tests.support.row_lineage import IdentityModel, lineage_of, records_of
 from tests.support.stack import unique_name
+from tests.support.table_harness import TableHarness
 from tests.support.tables import (
     QuickClock,
     announced,
@@ -94,7 +95,7 @@ def delete_file(table: Table, rows: Sequence[Row], names: Sequence[str]) -> Cont
 
 
 def position_deletes(
-    t: Upserts,
+    t: Upserts | TableHarness,
     marked: Mapping[str, Collection[int]],
     partition: tuple[PartitionField, ...] = (),
 ) -> ContentFile:

@@ -6,6 +6,7 @@ Rules of this file:
 - A record is found only if it fails alone, the rest of its block succeeds, and the record then
   fails alone again in the same way. So no outage makes a record fail.
 - If more records fail than a batch may have, and all that were tried of one table, the table fails.
+  But a few records are no proof, and without another table nothing is gained.
 - What the search writes is deleted.
 """
 
@@ -42,6 +43,7 @@ _RECORDS: Final = "failed_records"
 _TABLES: Final = "failed_tables"
 _TEXT_CHARACTERS_MAX: Final = 500
 _TRIED: Final = 50  # records of a table, evenly spread over a block
+_TRIED_MIN: Final = 10
 _FAULTS: Final = (
     ArithmeticError,
     AssertionError,
@@ -140,14 +142,20 @@ class BlockSearch:
         Args:
             failures: records of this block and others.
         """
+        config = self._spec.config
+        if not config.has_tables:
+            return {}
         places: dict[str, list[int]] = {}
         failed: Counter[str] = Counter()
         for place in range(self._block.count):
             for name in self._tables_of(place):
                 places.setdefault(name, []).append(place)
                 failed[name] += self._place(place) in failures
-        name = max(failed, key=lambda each: failed[each], default="")
-        if not failed[name]:
+        many = [name for name, own in places.items() if len(own) >= _TRIED_MIN]
+        name = max(many, key=lambda each: failed[each], default="")
+        named = set() if config.dynamic_enabled else set(config.tables)
+        is_last = bool(named) and named <= {name, *self._spec.unusable}
+        if not failed[name] or is_last:
             return {}
         own = places[name]
         tried = {own[at] for at in np.linspace(0, len(own) - 1, _TRIED, dtype=int)}

@@ -59,7 +59,7 @@ from coordinator.commit.iceberg.floor import (
     may_claim,
     table_state,
 )
-from coordinator.commit.iceberg.replaced_columns import with_current_columns
+from coordinator.commit.iceberg.replaced_columns import replaced_columns, with_current_columns
 from coordinator.commit.iceberg.snapshots import SnapshotContent, instant_text, instant_us
 from coordinator.commit.iceberg.table_expiry import ExpiredFileCleaner
 from coordinator.commit.iceberg.table_memory import LoadedTable, TableMemory
@@ -252,6 +252,7 @@ class Committer:
         now_ms = self.clock.now_ms()
         selection = memory.without_held(table, state.head, selection, now_ms, load)
         _log_repeated(commit, selection)
+        replaced = replaced_columns(table)
         selection = with_current_columns(table, selection, self.clock)
         memory.new_manifests.keep(selection)
         if not selection.steps:
@@ -265,8 +266,8 @@ class Committer:
                 raise FloorMoved("an earlier attempt landed, or the VTTS was reset, meanwhile")
             held = selection.announced_paths
             memory.refuse_held(reloaded, state_now.head, held, self.clock.now_ms())
-            if reloaded.metadata.current_schema_id != table.metadata.current_schema_id:
-                raise FloorMoved("another client changed the schema meanwhile")
+            if replaced_columns(reloaded) != replaced:
+                raise FloorMoved("another client replaced columns meanwhile")
             return state_now
 
         config, clock = self._config, self.clock
@@ -299,8 +300,9 @@ class Committer:
             done = work()
         except BaseException:
             if attempts.is_uncertain:
-                memory.pending[snapshot_id] = ready.offsets
-                memory.held_files.own.since_ms = self.clock.now_ms()  # it may hold these files
+                memory.note_pending(
+                    snapshot_id, ready.offsets, ready.selection, self.clock.now_ms()
+                )
             else:
                 delete_files(ready.table.io, list(ready.selection.copies))
             raise
@@ -309,9 +311,10 @@ class Committer:
         claimed = attempts.snapshot.content.summary.get(VALID_THROUGH_PROPERTY)
         memory.valid_through_texts = (claimed,) if claimed else ready.state.valid_through_texts
         memory.manifests = done.manifests
-        memory.pending.clear()
+        memory.forget_pending()
         selection = ready.selection
-        memory.held_files.committed(selection.announced_paths, snapshot_id, self.clock.now_ms())
+        held = {*selection.announced_paths, *selection.paths}
+        memory.held_files.committed(held, snapshot_id, self.clock.now_ms())
         delete_unnamed(done.table.io, selection.copies.values(), selection.paths)
         if _deletes_metadata(done.table):
             old = _superseded_metadata(ready.table.metadata, done.table.metadata)

@@ -16,20 +16,27 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from typing import Any, Final
+from uuid import UUID
 
 import pyarrow as pa
 from pyiceberg.exceptions import ResolveError
 from pyiceberg.schema import Schema, promote
 from pyiceberg.table import Table
-from pyiceberg.types import IcebergType, PrimitiveType
+from pyiceberg.types import (
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+)
 
 from connect.clock import Clock
 from connect.errors import CommitRefused
-from connect.gateways.storage.object_store import storage_errors
-from control_schemas.events import ContentFile
+from connect.gateways.storage.object_store import delete_files, storage_errors
+from control_schemas.events import ContentFile, FileContent
 from coordinator.commit.row_changes.copied_rows import writer_options
 from coordinator.commit.rules.announced_files import missing_file
 from coordinator.commit.rules.file_selection import Selection, SequenceStep
@@ -41,12 +48,30 @@ _FIELD_ID: Final = b"PARQUET:field_id"
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column that was dropped and added again; ``field_id`` is the new one."""
+    """A column that was dropped and added again; ``field_id`` is the new one.
+
+    Attributes:
+        leaves: former ids of the column, or of the primitive columns in it.
+        leaves_now: the same of the new column.
+    """
 
     name: str
     field_id: int
     before: IcebergType
     now: IcebergType
+    leaves: frozenset[int]
+    leaves_now: frozenset[int]
+
+    @property
+    def is_container(self) -> bool:
+        """Whether it was and is a struct, list or map: one without any value in it is no null."""
+        return not isinstance(self.before, PrimitiveType) and type(self.before) is type(self.now)
+
+
+_Former = Mapping[int, _Column]
+_TABLES_MAX: Final = 10_000
+_known: dict[UUID, tuple[tuple[int, ...], _Former]] = {}
+"""The replaced columns of each table, with the ids of its schemas: a schema never changes."""
 
 
 def with_current_columns(table: Table, selection: Selection, clock: Clock) -> Selection:
@@ -62,81 +87,121 @@ def with_current_columns(table: Table, selection: Selection, clock: Clock) -> Se
             its file cannot be written again; ``announced_file_missing``.
         RetriableError: ``storage_unavailable``.
     """
-    former = _replaced(table.metadata.table_uuid, _Schemas.of(table))
+    former = replaced_columns(table)
     if not former:
         return selection
     copies: dict[str, str] = {}
-    steps = []
-    for step in selection.steps:
-        files = []
-        for announced in step.data_files:
-            columns = _used(table, announced, former)
-            file = _copy(table, announced, columns, clock) if columns else announced
-            if columns:
-                copies[file.file_path] = announced.file_path
-            files.append(file)
-        for file in step.delete_files:
-            if used := former.keys() & set(file.equality_ids or ()):
-                raise _refusal(former[min(used)], "it is part of the key of deletes")
-        steps.append(SequenceStep(tuple(files), step.delete_files))
-    return replace(selection, steps=tuple(steps), copies=copies) if copies else selection
+    try:
+        steps = tuple(_current_step(table, step, former, copies, clock) for step in selection.steps)
+        if copies:
+            _refuse_positions(selection)
+    except BaseException:
+        delete_files(table.io, list(copies))
+        raise
+    return replace(selection, steps=steps, copies=copies) if copies else selection
 
 
-@dataclass(frozen=True, slots=True)
-class _Schemas:
-    """The schemas of a table; a schema never changes, so only their ids are compared."""
+def _current_step(
+    table: Table, step: SequenceStep, former: _Former, copies: dict[str, str], clock: Clock
+) -> SequenceStep:
+    """Return a step with copies; their paths are added to ``copies`` before they are written."""
+    for file in step.delete_files:
+        if used := former.keys() & set(file.equality_ids or ()):
+            raise _refusal(former[min(used)], "it is part of the key of deletes")
+    files = []
+    for announced in step.data_files:
+        file = announced
+        if columns := _used(table, announced, former):
+            path = f"{file.file_path.rpartition('/')[0]}/{clock.new_timed_uuid()}-00000.parquet"
+            copies[path] = announced.file_path
+            file = _copy(table, announced, columns, path)
+        files.append(file)
+    return SequenceStep(tuple(files), step.delete_files)
 
-    ids: tuple[int, ...]
-    current: Schema = field(compare=False)
-    every: Sequence[Schema] = field(compare=False)
 
-    @classmethod
-    def of(cls, table: Table) -> _Schemas:
-        """Return those of a table."""
-        current, every = table.schema(), table.metadata.schemas
-        return cls((current.schema_id, *(each.schema_id for each in every)), current, every)
+def _refuse_positions(selection: Selection) -> None:
+    """Raise if a delete file may name the path of a file that was written again."""
+    for file in (file for step in selection.steps for file in step.delete_files):
+        if file.content is FileContent.POSITION_DELETES:
+            raise CommitRefused(
+                "another client dropped a column and added it again. The files cannot be written "
+                "again, because position deletes name their paths",
+                code="column_replaced",
+                file=file.file_path,
+            )
 
 
-@lru_cache(maxsize=10_000)
-def _replaced(_: object, schemas: _Schemas) -> dict[int, _Column]:
-    """Return the columns that have another id now, by their former id; the table is in the key."""
-    current, out = schemas.current, {}
+def replaced_columns(table: Table) -> _Former:
+    """Return the columns that have another id now, by their former id."""
+    current, every = table.schema(), table.metadata.schemas
+    ids = (current.schema_id, *(schema.schema_id for schema in every))
+    known = _known.get(table.metadata.table_uuid)
+    if known is None or known[0] != ids:
+        if len(_known) >= _TABLES_MAX:
+            _known.clear()
+        known = _known[table.metadata.table_uuid] = ids, _compared(current, every)
+    return known[1]
+
+
+def _compared(current: Schema, every: Sequence[Schema]) -> _Former:
     present = current.field_ids
     by_name = {current.find_column_name(field_id): field_id for field_id in present}
-    for schema in schemas.every:
-        for field_id in schema.field_ids - present:
-            name = schema.find_column_name(field_id)
-            if name is not None and name in by_name:
-                now = by_name[name]
-                types = schema.find_type(field_id), current.find_type(now)
-                out[field_id] = _Column(name, now, *types)
+    last: dict[int, Schema] = {}  # the name that a column had when it was dropped decides
+    for schema in every:
+        last.update(dict.fromkeys(schema.field_ids - present, schema))
+    out = {}
+    for field_id, schema in last.items():
+        name = schema.find_column_name(field_id)
+        now = by_name.get(name)
+        if name is None or now is None or now in schema.field_ids:
+            continue  # a column that was there at the same time is another one, renamed since
+        before, kind = schema.find_type(field_id), current.find_type(now)
+        leaves = _leaves(field_id, before), _leaves(now, kind)
+        out[field_id] = _Column(name, now, before, kind, *leaves)
     return out
 
 
-def _used(table: Table, file: ContentFile, former: Mapping[int, _Column]) -> dict[int, _Column]:
-    """Return the former columns that a file has values in, with those around them."""
+def _leaves(field_id: int, kind: IcebergType) -> frozenset[int]:
+    fields: Iterable[NestedField]
+    match kind:
+        case StructType():
+            fields = kind.fields
+        case ListType():
+            fields = (kind.element_field,)
+        case MapType():
+            fields = (kind.key_field, kind.value_field)
+        case _:
+            return frozenset({field_id})
+    return frozenset().union(*(_leaves(each.field_id, each.field_type) for each in fields))
+
+
+def _used(table: Table, file: ContentFile, former: _Former) -> _Former:
+    """Return the former columns that a file has values in, with those around and in them."""
     counts, nulls = file.value_counts or {}, file.null_value_counts or {}
-    leaves = {i for i, column in former.items() if isinstance(column.now, PrimitiveType)}
-    unknown = {i for i in leaves if i not in counts and former[i].field_id not in counts}
-    if unknown:  # the table keeps no metrics of the column
-        with storage_errors(f"reading {file.file_path}"), _opened(table, file) as stream:
-            unknown &= _ids_in(open_parquet(stream).schema_arrow)
-    used = unknown | {i for i in leaves & counts.keys() if counts[i] > nulls.get(i, 0)}
-    names = {former[i].name for i in used}
-    return {
-        i: column
-        for i, column in former.items()
-        if i in used or (i not in leaves and any(n.startswith(f"{column.name}.") for n in names))
-    }
+    used, unknown = set(), set()
+    for field_id, column in former.items():
+        if counts.keys().isdisjoint(column.leaves | column.leaves_now):
+            unknown.add(field_id)  # the table keeps no metrics of the column
+        elif any(
+            counts.get(i, 0) > (0 if column.is_container else nulls.get(i, 0))
+            for i in column.leaves
+        ):
+            used.add(field_id)
+    if unknown:
+        try:
+            with storage_errors(f"reading {file.file_path}"), _opened(table, file) as stream:
+                ids = _ids_in(open_parquet(stream).schema_arrow)
+        except NotResolved as error:
+            raise _refusal(former[min(unknown)], str(error)) from error
+        used |= {i for i in unknown if not ids.isdisjoint(former[i].leaves)}
+    around = tuple(f"{former[i].name}." for i in used if former[i].is_container)
+    return {i: c for i, c in former.items() if i in used or c.name.startswith(around)}
 
 
-def _copy(
-    table: Table, file: ContentFile, columns: Mapping[int, _Column], clock: Clock
-) -> ContentFile:
+def _copy(table: Table, file: ContentFile, columns: _Former, path: str) -> ContentFile:
     for column in columns.values():
         _check_type(column)
     ids = {field_id: column.field_id for field_id, column in columns.items()}
-    path = f"{file.file_path.rpartition('/')[0]}/{clock.new_timed_uuid()}-00000.parquet"
 
     def create() -> Any:
         return table.io.new_output(path).create(overwrite=True)
@@ -186,7 +251,7 @@ def _opened(table: Table, file: ContentFile) -> Any:
 
 
 def _check_type(column: _Column) -> None:
-    if not isinstance(column.now, PrimitiveType) or column.before == column.now:
+    if column.is_container or column.before == column.now:
         return  # parts of others are columns of their own
     try:
         promote(column.before, column.now)

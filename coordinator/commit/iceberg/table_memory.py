@@ -49,6 +49,7 @@ class TableMemory:
         table_uuid: of the table that all this is about.
         floor: what the table held after our last read or commit; None before the first.
         pending: snapshot id -> control offsets of attempts with an unknown outcome.
+        pending_copied: snapshot id -> announced files that such an attempt has copies of.
         head_id: snapshot of our last commit; None where others may have committed before it, after
             the history was read.
         is_alone: no other writer committed between the last two loads.
@@ -63,6 +64,7 @@ class TableMemory:
     table_uuid: UUID | None = None
     floor: dict[int, int] | None = None
     pending: dict[int, Mapping[int, int]] = field(default_factory=dict)
+    pending_copied: dict[int, Collection[str]] = field(default_factory=dict)
     head_id: int | None = None
     is_alone: bool = False
     valid_through_texts: tuple[str, ...] = ()
@@ -75,10 +77,23 @@ class TableMemory:
         """Forget what is known of another table, and start with this one."""
         self.table_uuid = table.metadata.table_uuid
         self.floor = dict(state.floor)
-        self.pending.clear()
+        self.forget_pending()
         self.head_id = self.manifests = None
         self.held_files = HeldFiles()
         self.new_manifests.discard()
+
+    def note_pending(
+        self, snapshot_id: int, offsets: Mapping[int, int], selection: Selection, now_ms: int
+    ) -> None:
+        """Remember an attempt with an unknown outcome."""
+        self.pending[snapshot_id] = offsets
+        self.pending_copied[snapshot_id] = tuple(selection.copies.values())
+        self.held_files.own.since_ms = now_ms  # it may hold these files
+
+    def forget_pending(self) -> None:
+        """Forget these attempts: none of them can be applied any more."""
+        self.pending.clear()
+        self.pending_copied.clear()
 
     def load(
         self,
@@ -122,6 +137,8 @@ class TableMemory:
         for snapshot in table.metadata.snapshots if self.pending else ():
             offsets = self.pending.pop(snapshot.snapshot_id, None)
             self.floor = merged(self.floor, offsets or {})
+            copied = self.pending_copied.pop(snapshot.snapshot_id, ())
+            self.held_files.own.add(copied, snapshot.timestamp_ms)
         if not covers(self.floor, state.floor):
             raise Fenced(
                 f"the table's control offsets are {offsets_text(state.floor)}; this coordinator "

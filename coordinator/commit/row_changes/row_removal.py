@@ -112,7 +112,9 @@ class RowRemoval:
         if settings.uses_vectors:
             budget = ResolveBudget(clock, settings.vector_bytes_max, _VECTORS_KEY, limits)
             modes[DELETION_VECTORS] = budget
-        if not config.is_row_level or (settings.uses_equality_deletes and not modes):
+        if settings.uses_equality_deletes and not (config.is_row_level and modes):
+            return None
+        if not config.is_row_level and not selection.is_row_level:
             return None
         labels = {"connector": config.name, "table": table}
         return cls(selection, modes, clock, labels, pauses, settings.uses_equality_deletes)
