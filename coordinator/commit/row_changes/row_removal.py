@@ -158,7 +158,7 @@ class RowRemoval:
                 out = work.resolve(table, existing, attempt, pending, written)
             except NotResolved as error:
                 self._refused[mode] = error
-                if error.reason == "time":
+                if error.reason == "time" and self.uses_equality_deletes:
                     self._pause(mode, budget.limits.pause_ms)
                 log.warning(
                     "rows are removed in another way than configured",
