@@ -24,6 +24,7 @@ from pyiceberg.types import (
 )
 
 from connect.records.converters.json.json_schema_data import readable_json_schema
+from connect.records.tables.schema_changes import SchemaChanges, apply_changes, merge
 from connect.records.tables.type_inference import type_of
 from tests.differential.both_paths import ALL, both
 from tests.differential.cases import RECORDS, VALUES
@@ -31,6 +32,11 @@ from tests.differential.examples import part
 from tests.differential.support import config, plan, rows_of, run_batches, source
 from tests.golden.records_model import schema_of
 
+CHAIN = {
+    "transforms": "i",
+    "transforms.i.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
+    "transforms.i.exclude": "unused",
+}
 JSON_SCHEMA = "io.confluent.connect.json.JsonSchemaConverter"
 _CONNECT = "org.apache.kafka.connect.data."
 FIELDS: dict[str, dict[str, Any]] = {
@@ -150,6 +156,67 @@ def test_json_schema_is_equal_on_both_paths(kind: str, tmp_path: Path) -> None:
     good = {"string": '"x"', "boolean": "true"}.get(kind, "1")
     by_column, by_record = both(connector, [table], [source(list(lines(good)))])
     assert by_column == by_record
+
+
+EVOLVES = {"iceberg.tables.evolve-schema-enabled": "true"}
+REQUIRED = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "v", StringType(), required=True),
+    identifier_field_ids=[1],
+)
+
+
+@pytest.mark.parametrize("chain", [{}, CHAIN], ids=["plain", "chain"])
+def test_a_dropped_column_becomes_optional_on_both_paths(
+    chain: dict[str, str], tmp_path: Path
+) -> None:
+    """Rows before and after the change are stored; records without their key are refused."""
+    number = {"type": "int64", "optional": True}
+    text = {"field": "v", "type": "string"}
+    before = {"type": "struct", "fields": [{"field": "id", **number}, text]}
+    after = {"type": "struct", "fields": [{"field": "id", **number}]}
+    keyless = {"type": "struct", "fields": [{"field": "other", **number}, text]}
+    records = [
+        json.dumps({"schema": schema, "payload": payload}).encode()
+        for schema, payload in (
+            (before, {"id": 1, "v": "x"}),
+            (after, {"id": 2}),
+            (keyless, {"other": 3, "v": "x"}),
+            (after, {"id": 4}),
+            (before, {"id": 5, "v": None}),
+        )
+    ]
+    connector = config(**ALL, **EVOLVES, **chain, **{"value.converter.schemas.enable": "true"})
+    for reference_only in (False, True):
+        schema, last = REQUIRED, 2
+        for _ in range(3):
+            result = run_batches(
+                connector,
+                [plan(tmp_path, schema)],
+                [source(records)],
+                reference_only=reference_only,
+            )
+            if not result.schema_requests:
+                break
+            for request in result.schema_requests:
+                asked = merge(*map(SchemaChanges.from_json, request.changes))
+                schema, last = apply_changes(schema, asked, last)
+        assert [(f.name, f.required) for f in schema.fields] == [
+            ("id", True),
+            ("v", False),
+            ("other", False),
+        ]
+        assert [(row["id"], row["v"]) for row in sorted(rows_of(result, "db.t1"), key=by_id)] == [
+            (1, "x"),
+            (2, None),
+            (4, None),
+        ]
+        letters = [(d.record.offset, d.error.code) for d in result.dead_letters]
+        assert sorted(letters) == [(2, "required_null"), (4, "bad_envelope")]
+
+
+def by_id(row: dict[str, Any]) -> Any:
+    return row["id"]
 
 
 _DEFAULT = {"type": "int32", "optional": True, "default": 7}
