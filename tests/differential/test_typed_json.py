@@ -229,11 +229,34 @@ TEXTS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+STEPS: dict[str, dict[str, str]] = {
+    "none": {},
+    "metadata": {
+        "transforms": "m",
+        "transforms.m.type": "org.apache.iceberg.connect.transforms.KafkaMetadataTransform",
+    },
+    "copy": {
+        "transforms": "c",
+        "transforms.c.type": "org.apache.iceberg.connect.transforms.CopyValue",
+        "transforms.c.source.field": "a",
+        "transforms.c.target.field": "copy",
+    },
+    "cast": {
+        "transforms": "c",
+        "transforms.c.type": "org.apache.kafka.connect.transforms.Cast$Value",
+        "transforms.c.spec": "a:int64",
+        "transforms.c.replace.null.with.default": "false",
+    },
+}
+REPLACED = [("true", "7"), ("false", "null")]
+
+
+@pytest.mark.parametrize(("replaced", "stored"), REPLACED)
 @pytest.mark.parametrize("name", TEXTS)
 def test_structs_in_text_columns_have_the_defaults_of_their_schema(
-    name: str, tmp_path: Path
+    name: str, replaced: str, stored: str, tmp_path: Path
 ) -> None:
-    """For a null inside the struct, on both paths."""
+    """For a null inside the struct, if the converter replaces it, on both paths."""
     field, given = TEXTS[name]
     inner = {"type": "struct", "optional": True, "fields": [{"field": "a", **field}]}
     table = Schema(
@@ -244,11 +267,39 @@ def test_structs_in_text_columns_have_the_defaults_of_their_schema(
     records = [record.replace('"?"', f'{{"c":{{"a":{given}}},"n":1}}').encode()]
     keys = {
         "value.converter.schemas.enable": "true",
-        "value.converter.replace.null.with.default": "false",
+        "value.converter.replace.null.with.default": replaced,
     }
     by_column, by_record = both(config(**ALL, **keys), [plan(tmp_path, table)], [source(records)])
     assert by_column == by_record
-    assert given.replace("null", "7") in str(by_column).replace("\\", "")
+    assert given.replace("null", stored) in str(by_column).replace("\\", "")
+
+
+@pytest.mark.parametrize(("replaced", "stored"), [("true", 7), ("false", None)])
+@pytest.mark.parametrize("step", STEPS)
+def test_nulls_are_replaced_if_the_converter_does(
+    step: str, replaced: str, stored: int | None, tmp_path: Path
+) -> None:
+    """At any depth, and through transformations."""
+    inner = {"type": "struct", "optional": True, "fields": [{"field": "x", **_DEFAULT}]}
+    fields = [{"field": "a", **_DEFAULT}, {"field": "missing", **_DEFAULT}, {"field": "s", **inner}]
+    schema = {"type": "struct", "fields": fields}
+    record = json.dumps({"schema": schema, "payload": {"a": None, "s": {"x": None}}}).encode()
+    names = ("a", "missing", "copy")
+    columns = [NestedField(i, n, LongType(), required=False) for i, n in enumerate(names, 1)]
+    nested = StructType(NestedField(5, "x", LongType(), required=False))
+    tables = [plan(tmp_path, Schema(*columns, NestedField(4, "s", nested, required=False)))]
+    keys = {
+        "value.converter.schemas.enable": "true",
+        "value.converter.replace.null.with.default": replaced,
+        "errors.tolerance": "none",
+    }
+    connector = config(**keys, **STEPS[step])
+    for reference_only in (False, True):
+        given = [source([record])]
+        result = run_batches(connector, tables, given, reference_only=reference_only)
+        (row,) = rows_of(result, "db.t1")
+        assert (row["a"], row["missing"], row["s"]["x"]) == (stored, stored, stored)
+        assert row["copy"] == (stored if step == "copy" else None)
 
 
 VARIABLE = {

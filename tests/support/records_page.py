@@ -268,6 +268,13 @@ def optional_identifier(_: Path) -> None:
     assert not changes(Schema(*columns, identifier_field_ids=[1]), given, config(**EVOLVES))
 
 
+def kept_null(_: Path) -> None:
+    for replaced, kept in (("true", 7), ("false", None)):
+        keys = {**ENVELOPE, "value.converter.replace.null.with.default": replaced}
+        value = read(enveloped("null", default=7), **keys)
+        assert into(LongType(), value) == kept
+
+
 def required(_: Path) -> None:
     for value in ({}, {"c": None}):
         with pytest.raises(RecordError) as caught:
@@ -430,6 +437,7 @@ TRIALS: Final[dict[str, Trial]] = {
     "a tombstone whose table depends": tombstone_by_topic,
     "evolution: a new field with the full name": nested_name,
     "a null or missing value": required,
+    "`replace.null.with.default=false`": kept_null,
     "evolution: a record with schema that lacks": dropped_column,
     "evolution: an optional field of the schema": optional_identifier,
     "whole JSON numbers of more than 64": long_numbers,
