@@ -302,6 +302,46 @@ def test_nulls_are_replaced_if_the_converter_does(
         assert row["copy"] == (stored if step == "copy" else None)
 
 
+# of java.lang.Double.toString, up to Java 18
+DOUBLES = {
+    "-8.5218099075542917E18": -8521809907554291712.0,
+    "8.5218099075542912E17": 852180990755429120.0,
+    "9.2233720368547758E18": 2.0**63,
+    "1.0E10": 1e10,
+    "2.2250738585072014E-308": 2.2250738585072014e-308,
+    "4.9E-324": 5e-324,
+    "1.7976931348623157E308": 1.7976931348623157e308,
+    "-0.0": -0.0,
+    '"NaN"': math.nan,
+    '"Infinity"': math.inf,
+    '"-Infinity"': -math.inf,
+}
+# a producer of such numbers means more digits than a double holds
+INEXACT = ("8521809907554291700.0", "9007199254740993.0", "-8.5218099075542918E18", "1e400")
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_doubles_of_kafkas_converter_are_read(typed: bool, tmp_path: Path) -> None:
+    """As Java writes them; numbers with more digits are refused. On both paths."""
+    schema = json.dumps(envelope({"type": "double"})).encode()
+    payloads = [b'{"c":%s,"n":1}' % text.encode() for text in (*DOUBLES, *INEXACT)]
+    records = [b'{"schema":%s,"payload":%s}' % (schema, p) if typed else p for p in payloads]
+    columns = (DoubleType(), LongType())
+    table = Schema(
+        *(NestedField(i, n, t) for i, (n, t) in enumerate(zip("cn", columns, strict=True), 1))
+    )
+    connector = config(**ALL, **{"value.converter.schemas.enable": str(typed).lower()})
+    for reference_only in (False, True):
+        given = [source(records)]
+        result = run_batches(
+            connector, [plan(tmp_path, table)], given, reference_only=reference_only
+        )
+        stored = [repr(row["c"]) for row in rows_of(result, "db.t1")]
+        assert sorted(stored) == sorted(map(repr, DOUBLES.values()))
+        letters = [letter.record.offset - len(DOUBLES) for letter in result.dead_letters]
+        assert sorted(letters) == list(range(len(INEXACT)))
+
+
 VARIABLE = {
     "type": "struct",
     "name": "io.debezium.data.VariableScaleDecimal",
