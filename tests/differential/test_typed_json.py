@@ -349,6 +349,8 @@ VARIABLE = {
 }
 MICRO_TIME = {"type": "int64", "name": "io.debezium.time.MicroTime"}
 NANO_TIME = {"type": "int64", "name": "io.debezium.time.NanoTime"}
+# BIGINT UNSIGNED of MySQL: bigint.unsigned.handling.mode=precise
+UNSIGNED = {"type": "bytes", "name": _CONNECT + "Decimal", "parameters": {"scale": "0"}}
 
 
 @pytest.mark.parametrize(
@@ -364,6 +366,14 @@ NANO_TIME = {"type": "int64", "name": "io.debezium.time.NanoTime"}
         ({"type": "double"}, DecimalType(10, 2), '"NaN"', "not_a_number"),
         ({"type": "double"}, DoubleType(), '"1.5"', "bad_envelope"),
         ({"type": "int64"}, LongType(), '"NaN"', "bad_envelope"),
+        (UNSIGNED, DecimalType(20, 0), '"AP//////////"', Decimal(2**64 - 1)),
+        (UNSIGNED, DecimalType(20, 0), '"AIAAAAAAAAAA"', Decimal(2**63)),
+        (UNSIGNED, DecimalType(20, 0), '"AA=="', Decimal(0)),
+        (UNSIGNED, DecimalType(20, 0), "18446744073709551615", Decimal(2**64 - 1)),
+        (UNSIGNED, LongType(), '"f/////////8="', 2**63 - 1),
+        (UNSIGNED, LongType(), '"AIAAAAAAAAAA"', "out_of_range"),
+        ({"type": "int64"}, DecimalType(20, 0), "-1", Decimal(-1)),
+        ({"type": "int64"}, LongType(), "-9223372036854775808", -(2**63)),
         (VARIABLE, DecimalType(10, 2), '{"scale":1,"value":"AP8="}', Decimal("25.50")),
         (VARIABLE, DecimalType(10, 2), '{"scale":-2,"value":"/w=="}', Decimal("-100.00")),
         (VARIABLE, DecimalType(10, 2), '{"scale":0,"value":""}', Decimal("0.00")),
