@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.types import (
     DecimalType,
@@ -29,8 +31,9 @@ from connect.records.tables.type_inference import type_of
 from tests.differential.both_paths import ALL, both
 from tests.differential.cases import RECORDS, VALUES
 from tests.differential.examples import part
-from tests.differential.support import config, plan, rows_of, run_batches, source
+from tests.differential.support import JSON, config, plan, rows_of, run_batches, source
 from tests.golden.records_model import schema_of
+from worker.batch.pipeline_spec import ChangePlan
 
 CHAIN = {
     "transforms": "i",
@@ -213,6 +216,31 @@ def test_a_dropped_column_becomes_optional_on_both_paths(
         ]
         letters = [(d.record.offset, d.error.code) for d in result.dead_letters]
         assert sorted(letters) == [(2, "required_null"), (4, "bad_envelope")]
+
+
+@pytest.mark.parametrize(("operation", "asked"), [("D", set()), ("I", {"v"})])
+def test_deletes_make_no_column_optional(operation: str, asked: set[str], tmp_path: Path) -> None:
+    """Their values may lack columns; nor does the column of a message key become optional."""
+    schema: dict[str, Any] = {"type": "struct", "fields": [{"field": "op", "type": "string"}]}
+    table = plan(tmp_path, Schema(*REQUIRED.fields))
+    table = replace(table, changes=ChangePlan((), UNPARTITIONED_PARTITION_SPEC.model_dump_json()))
+    keys = {
+        "key.converter": JSON,
+        "key.converter.schemas.enable": "false",
+        "value.converter.schemas.enable": "true",
+        "iceberg.tables.cdc-field": "op",
+    }
+    if operation == "D":
+        schema["fields"].append({"field": "id", "type": "int64"})
+    payload = {"op": operation, "id": 1}
+    record = json.dumps({"schema": schema, "payload": payload}).encode()
+    connector = config(**ALL, **EVOLVES, **keys)
+    for reference_only in (False, True):
+        given = [source([record], keys=[b'{"id":1}'])]
+        result = run_batches(connector, [table], given, reference_only=reference_only)
+        changes = [SchemaChanges.from_json(c) for r in result.schema_requests for c in r.changes]
+        assert {name for change in changes for (name,) in change.optionals} == asked
+        assert not result.dead_letters
 
 
 def by_id(row: dict[str, Any]) -> Any:

@@ -108,7 +108,7 @@ def _kept_names(
     names = config.table(table).id_columns
     if not names and not schema.identifier_field_ids and config.is_row_level:
         names = field_names(record.key)
-    return names if config.aggregation is None else (*names, config.aggregation.time_field)
+    return names
 
 
 class _Finder:
