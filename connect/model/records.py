@@ -101,6 +101,7 @@ class ConnectSchema:
         value_schema: of a map, or the items of an array.
         unit: time unit of a plain number, ``us`` or ``ns``, if the source's schema has one that
             Connect cannot express (Avro's ``timestamp-micros``); None otherwise.
+        keeps_nulls: whether the converter leaves nulls as they are, also if there is a default.
     """
 
     type: str
@@ -115,6 +116,12 @@ class ConnectSchema:
     key_schema: ConnectSchema | None = None
     value_schema: ConnectSchema | None = None
     unit: Literal["us", "ns"] | None = None
+    keeps_nulls: bool = False
+
+    @property
+    def null_value(self) -> Any:
+        """Return the value of a null field: the default, or None."""
+        return None if self.keeps_nulls else self.default
 
 
 @dataclass(frozen=True, slots=True)

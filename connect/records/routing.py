@@ -188,7 +188,8 @@ def _key_field(key: Any, path: tuple[str, ...]) -> Any:
 def field_value(value: Any, path: tuple[str, ...]) -> Any:
     """Return the value at a path of field names in a dict or Struct, or None if a field is missing.
 
-    A null field with a default in its schema returns the default, as in Java.
+    A null field with a default in its schema returns the default, as in Java, unless the converter
+    keeps nulls.
 
     Raises:
         RecordError: stage ROUTE; a value on the path has no fields.
@@ -199,7 +200,7 @@ def field_value(value: Any, path: tuple[str, ...]) -> Any:
         if type(value) is Struct:
             field = value.values.get(name)
             if field is None:
-                field = next((s.default for n, s in value.schema.fields if n == name), None)
+                field = next((s.null_value for n, s in value.schema.fields if n == name), None)
             value = field
         elif isinstance(value, Mapping):
             value = value.get(name)

@@ -149,7 +149,7 @@ def message_key_names(key: Any, schema: Schema) -> tuple[str, ...]:
     Raises:
         RecordError: ``no_key``; the key has no fields, or the table lacks one of its fields.
     """
-    names = _field_names(key)
+    names = field_names(key)
     columns = {field.name for field in schema.fields}
     missing = sorted(set(names) - columns)
     if not names or missing:
@@ -170,7 +170,7 @@ def key_value(record: SinkRecord, names: tuple[str, ...]) -> Mapping[str, Any] |
         RecordError: ``no_key``; the key lacks a key column.
     """
     key = record.key
-    key_names = _field_names(key)
+    key_names = field_names(key)
     if key_names:
         missing = sorted(set(names) - set(key_names))
         if not missing:
@@ -188,7 +188,8 @@ def key_value(record: SinkRecord, names: tuple[str, ...]) -> Mapping[str, Any] |
     )
 
 
-def _field_names(key: Any) -> tuple[str, ...]:
+def field_names(key: Any) -> tuple[str, ...]:
+    """Return the names of the fields of a message key; empty if it has none."""
     if type(key) is Struct:
         return tuple(name for name, _ in key.schema.fields)
     return tuple(map(str, key)) if isinstance(key, Mapping) else ()

@@ -123,7 +123,7 @@ def _schema_of(source: Mapping[str, Any] | None) -> ConnectSchema | None:
     import json
 
     exact = JsonReader(decimals=True).read(json.dumps(source).encode())
-    readable = readable_schema(exact, default_for_null=False)
+    readable = readable_schema(exact, default_for_null=True)
     return readable.schema if readable is not None else None
 
 

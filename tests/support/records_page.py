@@ -35,7 +35,7 @@ from connect.clock import SystemClock
 from connect.config.connector import ConnectorConfig
 from connect.errors import CommitRefused, ConfigError, RecordError
 from connect.gateways.catalog.catalog import open_catalog
-from connect.model.records import KafkaRecord, SinkRecord, Time, Timestamp
+from connect.model.records import ConnectSchema, KafkaRecord, SinkRecord, Time, Timestamp
 from connect.records.record_path import ReferencePath
 from connect.records.routing import UNMATCHED
 from connect.records.tables.partition_spec import spec_for
@@ -252,6 +252,29 @@ def nested_name(_: Path) -> None:
         assert caught.value.code == "bad_column_name"
 
 
+def dropped_column(_: Path) -> None:
+    field = ("v", ConnectSchema("int64"))
+    given = SinkRecord("t", 0, 0, None, value_schema=ConnectSchema("struct", fields=(field,)))
+    lacked = Schema(NestedField(1, "c", LongType(), required=True))
+    assert changes(lacked, given, config(**EVOLVES)).optionals == (("c",),)
+    key = Schema(*lacked.fields, identifier_field_ids=[1])
+    assert not changes(key, given, config(**EVOLVES)).optionals
+
+
+def optional_identifier(_: Path) -> None:
+    field = ("c", ConnectSchema("int64", optional=True))
+    given = SinkRecord("t", 0, 0, None, value_schema=ConnectSchema("struct", fields=(field,)))
+    columns = table(LongType(), required=True).fields
+    assert not changes(Schema(*columns, identifier_field_ids=[1]), given, config(**EVOLVES))
+
+
+def kept_null(_: Path) -> None:
+    for replaced, kept in (("true", 7), ("false", None)):
+        keys = {**ENVELOPE, "value.converter.replace.null.with.default": replaced}
+        value = read(enveloped("null", default=7), **keys)
+        assert into(LongType(), value) == kept
+
+
 def required(_: Path) -> None:
     for value in ({}, {"c": None}):
         with pytest.raises(RecordError) as caught:
@@ -414,6 +437,9 @@ TRIALS: Final[dict[str, Trial]] = {
     "a tombstone whose table depends": tombstone_by_topic,
     "evolution: a new field with the full name": nested_name,
     "a null or missing value": required,
+    "`replace.null.with.default=false`": kept_null,
+    "evolution: a record with schema that lacks": dropped_column,
+    "evolution: an optional field of the schema": optional_identifier,
     "whole JSON numbers of more than 64": long_numbers,
     "decimals from numbers of more": long_decimals,
     "an instant before 1970": before_1970,

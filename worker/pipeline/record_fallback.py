@@ -269,11 +269,10 @@ class RecordPath:
         if not self._config.evolve_schema_enabled:
             return False
         mapping = table.plan.properties.get(NAME_MAPPING_PROPERTY)
-        names = table.plan.partition_names
-        missing = changes(table.schema, record, self._config, mapping, names)
+        name, names = table.plan.name, table.plan.partition_names
+        missing = changes(table.schema, record, self._config, mapping, names, table_name=name)
         if not missing:
             return False
-        name = table.plan.name
         requested = self.requests.schemas.get(name)
         reported = requested.changes if requested is not None else ()
         text = missing.to_json()

@@ -250,7 +250,12 @@ class _RecordPreviews:
                     if table is not None and self._operation(converted) is not Operation.DELETE:
                         mapping = table.properties.get(NAME_MAPPING_PROPERTY)
                         if schema_changes := changes(
-                            table.schema, converted, self._config, mapping, table.partition_names
+                            table.schema,
+                            converted,
+                            self._config,
+                            mapping,
+                            table.partition_names,
+                            table_name=name,
                         ):
                             changes_by_table.setdefault(name, []).append(schema_changes)
             except RecordError:
@@ -335,7 +340,8 @@ class _RecordPreviews:
         mapping = table.properties.get(NAME_MAPPING_PROPERTY)
         if self._config.evolve_schema_enabled and operation is not Operation.DELETE:
             # refuses names that no column can have
-            changes(schema, record, self._config, mapping, table.partition_names)
+            names = table.partition_names
+            changes(schema, record, self._config, mapping, names, table_name=name)
         if self._config.is_row_level:
             key_schema = self._key_schema(table, record)
             if operation is Operation.DELETE:

@@ -396,4 +396,5 @@ def declared_unit(schema: ConnectSchema | None) -> TimestampUnit | None:
 
 
 def _defaults(schema: ConnectSchema) -> dict[str, Any]:
-    return {name: inner.default for name, inner in schema.fields if inner.default is not None}
+    nulls = ((name, inner.null_value) for name, inner in schema.fields)
+    return {name: value for name, value in nulls if value is not None}

@@ -148,9 +148,9 @@ def _json(value: Any) -> str:
 
 
 def _typed_json(value: Any, schema: ConnectSchema | None) -> str:
-    """Return the JSON of a value in a struct; null becomes its schema's default."""
+    """Return the JSON of a value in a struct; null becomes its schema's ``null_value``."""
     if value is None and schema is not None:
-        value = schema.default
+        value = schema.null_value
     text = _json_scalar(value)
     if text is not None:
         return text

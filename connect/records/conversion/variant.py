@@ -76,11 +76,11 @@ def _collect(value: Any, names: set[str]) -> None:
 
 
 def _fields(value: Any) -> Mapping[Any, Any]:
-    """Return the fields of a map or struct; a null of a struct has its schema's default."""
+    """Return the fields of a map or struct; a null of a struct has its schema's ``null_value``."""
     if type(value) is dict:
         return value
     schema, fields = value.schema, value.values
-    defaults = {n: s.default for n, s in schema.fields if s.default is not None}
+    defaults = {n: s.null_value for n, s in schema.fields if s.null_value is not None}
     return {**fields, **{n: v for n, v in defaults.items() if fields.get(n) is None}}
 
 

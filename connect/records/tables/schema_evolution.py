@@ -3,6 +3,9 @@
 Rules of this file:
 - A record without Connect schema only adds columns, with types inferred from its values. If the
   record has a schema, the schema defines the changes. Lists and maps are checked item by item.
+- A required column becomes optional if the field is optional in the record's schema, or missing.
+  A field that is missing in a record without schema proves nothing. Key columns stay required, and
+  a missing field of a column with a write default is no null.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from connect.errors import RecordError
 from connect.model.records import ConnectSchema, SinkRecord, Struct
 from connect.records.conversion.row_converter import Names, mapped_names
 from connect.records.conversion.text import java_text
+from connect.records.row_operations import field_names
 from connect.records.tables.folder_columns import folder_column_type
 from connect.records.tables.schema_changes import (
     Path,
@@ -50,6 +54,8 @@ def changes(
     config: ConnectorConfig,
     name_mapping: str | None = None,
     partition_names: Collection[str] = (),
+    *,
+    table_name: str = "",
 ) -> SchemaChanges:
     """Return the schema changes that a record requires; empty if the record fits the table.
 
@@ -60,13 +66,14 @@ def changes(
         name_mapping: the table property ``schema.name-mapping.default``.
         partition_names: of the table's partition fields. Java loads no table whose partition field
             has the name of a column that is not its source.
+        table_name: decides about the configured key columns.
 
     Raises:
         RecordError: the changes are not possible: a name is invalid or ambiguous, or there are
             more new columns than ``iceberg.tables.max-new-columns``.
     """
     names = mapped_names(name_mapping) if name_mapping else None
-    finder = _Finder(schema, config, names)
+    finder = _Finder(schema, config, names, _kept_names(schema, record, config, table_name))
     try:
         finder.struct((), schema.as_struct(), record.value, record.value_schema)
     except RecursionError:
@@ -94,11 +101,28 @@ def partition_names(table: Table) -> frozenset[str]:
     return frozenset(field.name for spec in table.specs().values() for field in spec.fields)
 
 
+def _kept_names(
+    schema: Schema, record: SinkRecord, config: ConnectorConfig, table: str
+) -> Collection[str]:
+    """Return the columns that stay required even if a record's schema lacks them."""
+    names = config.table(table).id_columns
+    if not names and not schema.identifier_field_ids and config.is_row_level:
+        names = field_names(record.key)
+    return names
+
+
 class _Finder:
     """Compares a record with the schema of its table."""
 
-    def __init__(self, schema: Schema, config: ConnectorConfig, names: Names | None) -> None:
-        self._schema = schema
+    def __init__(
+        self,
+        schema: Schema,
+        config: ConnectorConfig,
+        names: Names | None,
+        kept: Collection[str],
+    ) -> None:
+        self._kept = kept
+        self._identifiers = [f"{schema.find_column_name(i)}." for i in schema.identifier_field_ids]
         self._config = config
         self._force_optional = config.schema_force_optional
         self._fold = config.schema_case_insensitive and names is None
@@ -114,16 +138,10 @@ class _Finder:
         """Check a record or struct. The conversion rejects values of other types."""
         if type(value) is Struct:
             schema = value.schema
-        fields = self._known(column)
         if schema is not None and schema.type == "struct":
-            values = value.values if type(value) is Struct else {}
-            for name, inner in schema.fields:
-                field = fields.get(self._key(name))
-                if field is None:
-                    self._add(path, name, type_of(inner, force_optional=self._force_optional))
-                else:
-                    self._existing((*path, field.name), field, values.get(name), inner)
+            self._typed(path, column, value, schema)
         elif type(value) is dict:
+            fields = self._known(column)
             for key, item in value.items():
                 name = key if type(key) is str else java_text(key)
                 field = fields.get(self._key(name))
@@ -131,6 +149,21 @@ class _Finder:
                     self._nested((*path, field.name), field.field_type, item, None)
                 elif item is not None and (kind := infer_type(item)) is not None:
                     self._add(path, name, kind)
+
+    def _typed(self, path: Path, column: StructType, value: Any, schema: ConnectSchema) -> None:
+        fields = self._known(column)
+        values = value.values if type(value) is Struct else {}
+        lacked = {f.name for f in column.fields if f.required and f.write_default is None}
+        for name, inner in schema.fields:
+            field = fields.get(self._key(name))
+            if field is None:
+                self._add(path, name, type_of(inner, force_optional=self._force_optional))
+            else:
+                lacked.discard(field.name)
+                self._existing((*path, field.name), field, values.get(name), inner)
+        for name in sorted(lacked):
+            if path or name not in self._kept:
+                self._relax((*path, name))
 
     def _key(self, name: str) -> str:
         return name.lower() if self._fold else name
@@ -169,12 +202,20 @@ class _Finder:
             self._nested(path, field.field_type, value, schema)
             return
         if field.required and schema.optional:
-            self.optionals[path] = None
+            self._relax(path)
         wider = _wider(field.field_type, schema, value)
         if wider is not None:
             before = self.retypes.get(path)
             self.retypes[path] = wider if before is None else common_type(before, wider)
         self._nested(path, field.field_type, value, schema)
+
+    def _relax(self, path: Path) -> None:
+        """Make a column of an Iceberg table optional. No identifier field, nor its parent, is."""
+        full_name = ".".join(path) + "."
+        if self._config.is_iceberg and not any(
+            name.startswith(full_name) for name in self._identifiers
+        ):
+            self.optionals[path] = None
 
     def _nested(
         self, path: Path, kind: IcebergType, value: Any, schema: ConnectSchema | None

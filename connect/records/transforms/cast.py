@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Final
 
@@ -244,20 +245,18 @@ def _cast_schema(schema: ConnectSchema, target: str) -> ConnectSchema:
         optional=schema.optional,
         default=cast(schema.default, target, schema) if has_default else None,
         has_default=has_default,
+        keeps_nulls=schema.keeps_nulls,
     )
 
 
 def _whole_schema(schema: ConnectSchema, target: str) -> ConnectSchema:
     plain = _cast_schema(schema, target)
-    return ConnectSchema(
-        target,
-        plain.optional,
-        schema.name,
-        schema.version,
-        schema.doc,
-        schema.parameters,
-        plain.default,
-        plain.has_default,
+    return replace(
+        plain,
+        name=schema.name,
+        version=schema.version,
+        doc=schema.doc,
+        parameters=schema.parameters,
     )
 
 

@@ -213,13 +213,26 @@ def field_schema(schema: ConnectSchema, name: str) -> ConnectSchema | None:
     return next((inner for field_name, inner in schema.fields if field_name == name), None)
 
 
-def field_value(struct: Struct, name: str, schema: ConnectSchema, *, default: bool = True) -> Any:
-    """Return a field's value. If ``default`` is set, null becomes the field's default value."""
+def field_value(
+    struct: Struct, name: str, schema: ConnectSchema, *, default: bool | None = None
+) -> Any:
+    """Return a field's value.
+
+    Args:
+        struct: has the field.
+        name: of the field.
+        schema: of the field.
+        default: whether null becomes the field's default value; None: as its converter does.
+    """
     value = struct.values.get(name)
-    return schema.default if value is None and default else value
+    if value is not None:
+        return value
+    if default is None:
+        return schema.null_value
+    return schema.default if default else None
 
 
-def all_values(struct: Struct, *, default: bool = True) -> dict[str, Any]:
+def all_values(struct: Struct, *, default: bool | None = None) -> dict[str, Any]:
     """Return the values of all fields, as ``field_value`` does."""
     return {n: field_value(struct, n, s, default=default) for n, s in struct.schema.fields}
 

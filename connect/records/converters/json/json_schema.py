@@ -97,7 +97,7 @@ def readable_schema(
     logical = _logical(parts)
     if logical is not None:
         reader = _always(logical)
-    schema = ConnectSchema(**parts)
+    schema = ConnectSchema(**parts, keeps_nulls=not default_for_null)
     if source.get("default") is not None:
         default = reader(schema)(source["default"])
         schema = replace(schema, default=default, has_default=True)

@@ -5,7 +5,8 @@ Rules of this file:
   are parsed without recursion, so that no input can crash the interpreter.
 - Whole numbers are exact at any size. A number with a fraction or exponent becomes the nearest
   double. It is an error if the double is infinite, is zero for a number that is not zero, or is
-  another whole number.
+  another whole number. The double that was rounded to the number's digits is no other number: up
+  to Java 18, ``Double.toString`` writes more digits than the shortest text (8.5218099075542917E18).
 - Of duplicate names the last one counts. Text after the document is an error.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any, Final, NoReturn
 
 from connect.records.converters.payload_errors import NotJson
@@ -61,9 +62,15 @@ def double_of(number: Decimal) -> float:
     if -_DOUBLE_EXACT_MAX < nearest < _DOUBLE_EXACT_MAX:
         if nearest == 0.0 and number:
             raise NotJson("lost_digits", "a number is too small for a double")
-    elif Decimal(nearest) != number and Decimal(repr(nearest)) != number:
+    elif Decimal(repr(nearest)) != number and _rounded(nearest, number) != number:
         raise NotJson("lost_digits", "a double does not hold all digits of a number")
     return nearest
+
+
+def _rounded(nearest: float, number: Decimal) -> Decimal:
+    """Return a double with as many digits as a number."""
+    digits = len(number.as_tuple().digits)
+    return Context(prec=digits, rounding=ROUND_HALF_UP).create_decimal(Decimal(nearest))
 
 
 def _bounded_int(text: str) -> int:

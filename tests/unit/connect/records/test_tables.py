@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -147,6 +148,52 @@ def test_evolution_by_schema() -> None:
         ),
         identifier_field_ids=[1],
     )
+
+
+LACKED = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "v", StringType(), required=True),
+    NestedField(3, "s", StructType(NestedField(4, "x", LongType(), required=True)), required=True),
+)
+WITHOUT = struct(s=struct(y=ConnectSchema("int64", optional=True)))
+
+
+def lacked(table: Schema, *keys: str, key: Any = None, **more: str) -> set[tuple[str, ...]]:
+    """The columns that a record without ``id``, ``v`` and ``s.x`` makes optional."""
+    value = Struct(WITHOUT, {"s": Struct(WITHOUT.fields[0][1], {"y": 1})})
+    given = replace(record(value, WITHOUT), key=key)
+    settings = config(
+        evolve_schema_enabled="true",
+        **more,
+        **({"default_id_columns": ",".join(keys)} if keys else {}),
+    )
+    return set(changes(table, given, settings, table_name="db.t").optionals)
+
+
+def test_a_required_column_that_a_schema_lacks_becomes_optional() -> None:
+    """At any depth. Key columns and columns with a write default stay required."""
+    assert lacked(LACKED) == {("id",), ("v",), ("s", "x")}
+    identified = Schema(*LACKED.fields, identifier_field_ids=[1])
+    assert lacked(identified) == {("v",), ("s", "x")}
+    assert lacked(Schema(*LACKED.fields, identifier_field_ids=[4])) == {("id",), ("v",)}
+    default = NestedField(5, "d", LongType(), required=True, write_default=7)
+    assert ("d",) not in lacked(Schema(*LACKED.fields, default))
+    optional = struct(id=ConnectSchema("int64", optional=True), v=ConnectSchema("string"))
+    given = record(Struct(optional, {"id": 1, "v": "x"}), optional)
+    assert ("id",) not in changes(identified, given, CONFIG).optionals
+
+
+def test_configured_and_message_keys_stay_required() -> None:
+    """The key of a row identifies it in later changes."""
+    assert lacked(LACKED, "id") == {("v",), ("s", "x")}
+    upserts = {"upsert_mode_enabled": "true"}
+    assert lacked(LACKED, key={"id": 1}, **upserts) == {("v",), ("s", "x")}
+    assert lacked(LACKED, "v", key={"id": 1}, **upserts) == {("id",), ("s", "x")}
+
+
+def test_a_record_without_schema_makes_no_column_optional() -> None:
+    """A missing field says nothing about the rows of the source."""
+    assert not changes(LACKED, record({"s": {"y": None}}), CONFIG)
 
 
 def test_new_columns_are_bounded() -> None:

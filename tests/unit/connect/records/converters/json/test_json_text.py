@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 import pytest
@@ -36,6 +37,13 @@ def test_the_parser_agrees_with_the_standard_parser(
     """For a document within the limits."""
     text = json.dumps(document, ensure_ascii=ascii_only, indent=indent)
     assert READER.read(text.encode("utf-8", "surrogatepass")) == json.loads(text)
+
+
+@given(st.floats(2.0**53, 1.7e308), st.integers(17, 18))
+def test_doubles_with_more_digits_than_needed_are_read(double: float, digits: int) -> None:
+    """A double that was rounded to 17 or more digits is that double; Java 17 writes such texts."""
+    rounded = Context(prec=digits, rounding=ROUND_HALF_UP).create_decimal(Decimal(double))
+    assert READER.read(f"{rounded:E}".encode()) == double
 
 
 @given(DOCUMENTS)
