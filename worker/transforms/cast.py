@@ -104,11 +104,11 @@ def _from_whole(column: pa.Array, target: str) -> Changed:
 
 
 def _from_double(column: pa.Array, target: str) -> Changed | None:
-    if target == "float64":
-        return column, None
     if target == "string":
         return None
     numbers = np.asarray(pc.fill_null(column, 0.0))
+    if target == "float64":  # no table may have the field: nothing else checks its digits
+        return column, ~(np.abs(numbers) < _EXACT_MAX)
     bits = _BITS.get(target, 64)
     limit = _EXACT_MAX if bits == 64 else 2.0**31
     ambiguous = ~(np.abs(numbers) < limit)
