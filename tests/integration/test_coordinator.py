@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import sqlite3
 from uuid import uuid4
 
 import pytest
@@ -316,3 +318,44 @@ def test_deleted_control_events_stop_the_coordinator(harness: CoordinatorHarness
         harness.coordinator().run()
     assert e.value.code == "control_log_lost"
     admin.close()
+
+
+CASELESS = """
+create table iceberg_tables (
+    catalog_name varchar not null,
+    table_namespace varchar not null collate nocase,
+    table_name varchar not null collate nocase,
+    metadata_location varchar,
+    previous_metadata_location varchar,
+    iceberg_type varchar,
+    primary key (catalog_name, table_namespace, table_name)
+)
+"""
+
+
+def test_a_table_has_the_files_of_both_names_in_a_catalog_that_ignores_case(
+    kafka_properties: dict[str, str], topics: Topics, sql_catalog_properties: dict[str, str]
+) -> None:
+    """One commit of a round has them; the floor of one name would pass the files of the other."""
+    path = sql_catalog_properties["uri"].removeprefix("sqlite:///")
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute(CASELESS)
+    control, source = topics.create("control", partitions=2), topics.create("source")
+    harness = CoordinatorHarness(kafka_properties, control, source, sql_catalog_properties)
+    harness.set_long_timeout()
+    harness.config = dataclasses.replace(harness.config, tables=("db.t", "db.T"))
+    names = [dataclasses.replace(reference(harness.table), name=name) for name in ("t", "T", "t")]
+    assert harness.catalog.load(("db", "T")).metadata.table_uuid == names[0].table_uuid
+    with RunningCoordinator(harness.coordinator()):
+        for offset in range(0, 6, 3):
+            commit_id = harness.start_commit()
+            written = [
+                DataWritten(commit_id, name, (written_file(harness.table, [{"id": number}]),), ())
+                for number, name in enumerate(names, offset)
+            ]
+            harness.task_producer.transact(harness.messages(*written))
+            harness.answer(commit_id)
+            wait_until(lambda end=offset + 3: harness.rows() == list(range(end)))
+    harness.task_producer.close()
+    harness.reader.close()
+    harness.catalog.close()
