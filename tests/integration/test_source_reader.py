@@ -278,7 +278,7 @@ def test_equal_partitions_of_a_backlog_share_spark_tasks(
     for partition, records in enumerate((500, 500, 500, last_records)):
         produce(kafka_properties, topic, records, partition=partition)
     own = reader.session
-    session = TwoCores(own.context, own.sql, own.folder, own.folders)
+    session = TwoCores(own.context, own.sql, own.folder, own.folders, own.jvm)
     for how, kind, is_ordered in WAYS_TO_READ[last_records]:
         two_cores = with_source(
             reader, kind, session=session, sizes=ReadSizes(100), is_ordered=is_ordered
