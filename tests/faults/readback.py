@@ -147,15 +147,32 @@ def _read(
     try:
         listed = consumer.list_topics(timeout=READ_TIMEOUT_S).topics
         parts = [TopicPartition(topic, p) for topic in topics for p in listed[topic].partitions]
-        marks = {
-            tp: consumer.get_watermark_offsets(ClientPartition(*tp), timeout=READ_TIMEOUT_S)
-            for tp in parts
-        }
+        marks = {tp: _watermarks(consumer, tp) for tp in parts}
         consumer.assign([ClientPartition(*tp, start) for tp, (start, _) in marks.items()])
         ends = {tp: end for tp, (_, end) in marks.items()}
         return list(_consume(consumer, ends, take)), ends
     finally:
         consumer.close()
+
+
+def _watermarks(consumer: Consumer, tp: TopicPartition) -> tuple[int, int]:
+    """Return the first offset of a partition, and the end.
+
+    The client's cache may lack a topic for a moment after the answer that lists it.
+    """
+    deadline_s = time.monotonic() + READ_TIMEOUT_S
+    while True:
+        try:
+            found: tuple[int, int] = consumer.get_watermark_offsets(
+                ClientPartition(*tp), timeout=READ_TIMEOUT_S
+            )
+        except KafkaException as error:
+            is_known = error.args[0].code() != KafkaError._UNKNOWN_PARTITION
+            if is_known or time.monotonic() > deadline_s:
+                raise
+            consumer.list_topics(tp.topic, timeout=READ_TIMEOUT_S)
+        else:
+            return found
 
 
 def _consume(consumer: Consumer, ends: Ends, take: Callable[[Message], Taken]) -> Iterator[Taken]:
