@@ -41,7 +41,7 @@ from connect.gateways.kafka.kafka_errors import (
     unless_refused,
 )
 from connect.gateways.kafka.kafka_properties import client_properties, to_librdkafka
-from connect.gateways.kafka.sent_offsets import SentOffsets
+from connect.gateways.kafka.sent_offsets import send_in_time
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
 
@@ -220,7 +220,7 @@ class TransactionalProducer:
                 if number == 0:
                     on_stage("producing")
             if group_id is not None and offsets:
-                self._offsets(group_id, offsets, doing).send(OFFSETS_TIMEOUT_S)
+                self._send_offsets(group_id, offsets, doing)
             self._flush(doing)
             on_stage("produced")
             on_stage("committing")
@@ -281,17 +281,17 @@ class TransactionalProducer:
                 code="transaction_unknown",
             )
 
-    def _offsets(
+    def _send_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], doing: str
-    ) -> SentOffsets:
-        """Return offsets that are added to the open transaction when they are sent."""
+    ) -> None:
+        """Add offsets to the open transaction."""
         metadata = _metadata_of(group_id)
-        return SentOffsets(
-            group_id,
+        send_in_time(
             lambda: self._producer.send_offsets_to_transaction(
                 to_client(offsets), metadata, REQUEST_TIMEOUT_S
             ),
-            doing,
+            OFFSETS_TIMEOUT_S,
+            f"{doing}, group {group_id}",
         )
 
     def close(self) -> None:

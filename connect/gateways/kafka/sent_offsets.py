@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from concurrent.futures import Future
 
 from confluent_kafka import KafkaException
 
@@ -20,43 +20,32 @@ from connect.errors import InvariantViolation, RetriableError
 _FAILURES = (KafkaException, SystemError, InvariantViolation)  # the last one of a closed producer
 
 
-@dataclass(slots=True)
-class SentOffsets:
-    """Offsets of one transaction.
+def send_in_time(request: Callable[[], None], timeout_s: float, doing: str) -> None:
+    """Send offsets and wait for the answer; raise what the client raises.
 
-    Attributes:
-        group_id: group of the offsets.
-        request: adds them to the transaction of a client, and waits for the answer.
-        doing: named in errors.
+    Args:
+        request: adds the offsets to the transaction of a client, and waits for the answer.
+        timeout_s: for the answer.
+        doing: named in the error.
+
+    Raises:
+        RetriableError: ``transaction_unknown``: the offsets are not certainly sent.
     """
+    sent: Future[None] = Future()
 
-    group_id: str
-    request: Callable[[], None]
-    doing: str
-    _is_sent: threading.Event = field(default_factory=threading.Event)
-    _failure: Exception | None = None  # of the thread; raised by the one that waits for it
-
-    def send(self, timeout_s: float) -> None:
-        """Send the offsets and wait; raise what the client raised.
-
-        Raises:
-            RetriableError: they are not sent within the time.
-        """
-        threading.Thread(target=self._run, name="send-offsets", daemon=True).start()
-        is_sent = self._is_sent.wait(timeout_s)
-        if self._failure is not None:
-            raise self._failure
-        if not is_sent:
-            raise RetriableError(
-                f"{self.doing}: the coordinator of group {self.group_id} did not take the offsets "
-                f"in {timeout_s:.0f} s",
-                code="transaction_unknown",
-            )
-
-    def _run(self) -> None:
+    def run() -> None:
         try:
-            self.request()
+            request()
         except _FAILURES as error:
-            self._failure = error
-        finally:
-            self._is_sent.set()
+            sent.set_exception(error)
+        else:
+            sent.set_result(None)
+
+    threading.Thread(target=run, name="send-offsets", daemon=True).start()
+    try:
+        sent.result(timeout_s)
+    except TimeoutError as error:
+        raise RetriableError(
+            f"{doing}: the group's coordinator did not take the offsets in {timeout_s:.0f} s",
+            code="transaction_unknown",
+        ) from error
