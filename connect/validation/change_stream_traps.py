@@ -158,8 +158,7 @@ def _route_fields(view: ConfigView) -> Iterator[tuple[str, str]]:
                 yield name, field
         return
     name = "iceberg.tables.route-field"
-    is_one_topic = len(view["topics"] or ()) == 1
-    if view[name] and (view["iceberg.tables.dynamic-enabled"] or not is_one_topic):
+    if view[name]:
         yield name, view[name]
 
 

@@ -78,6 +78,17 @@ TRAPS: list[tuple[str, dict[str, str], str]] = [
     ),
     (
         "tombstones_without_table",
+        {
+            **UPSERTS,
+            "topics": "orders",
+            "iceberg.tables": "shop.orders",
+            "iceberg.tables.route-field": "__table",
+            f"{ORDERS}route-regex": "orders",
+        },
+        "iceberg.tables.route-field uses the field __table",
+    ),
+    (
+        "tombstones_without_table",
         {**BY_TOPIC, **UPSERTS, "iceberg.tables.name-template": "${__table}.${topic}_${__db}"},
         "iceberg.tables.name-template uses the field __table",
     ),
@@ -127,16 +138,6 @@ SAFE: list[tuple[str, dict[str, str]]] = [
     ("deletes are marked", {**DYNAMIC, **UPSERTS, "iceberg.tables.cdc-field": "__deleted"}),
     ("no changes", DYNAMIC),
     ("topics", {**BY_TOPIC, **UPSERTS, "iceberg.tables.name-template": "shop.${topic}"}),
-    (
-        "one topic",
-        {
-            **UPSERTS,
-            "topics": "orders",
-            "iceberg.tables": "shop.orders",
-            "iceberg.tables.route-field": "__table",
-            f"{ORDERS}route-regex": "orders",
-        },
-    ),
 ]
 
 
