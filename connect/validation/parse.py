@@ -283,6 +283,10 @@ def _table_configs(
     for name, value in split(raw, "iceberg.table.").items():
         table, _, setting = name.rpartition(".")
         settings.setdefault(table, {})[setting] = value
+
+    def flag(own: Mapping[str, str], setting: str, *, default: bool) -> bool:
+        return own[setting].strip().lower() == "true" if setting in own else default
+
     return {
         table: TableConfig(
             name=table,
@@ -297,20 +301,16 @@ def _table_configs(
             sort_by=split_terms(own["sort-by"]) if "sort-by" in own else default.sort_by,
             location=own.get("location", "").strip() or default.location,
             is_maintained=own.get("maintenance-enabled", "true").strip().lower() != "false",
-            sort_enabled=own["sort-enabled"].strip().lower() == "true"
-            if "sort-enabled" in own
-            else default.sort_enabled,
+            sort_enabled=flag(own, "sort-enabled", default=default.sort_enabled),
             copies_on_write=own["write-mode"].strip().lower() == COPY_ON_WRITE
             if "write-mode" in own
             else default.copies_on_write,
             copy_bytes_max=default.copy_bytes_max,
-            uses_vectors=own["deletion-vectors-enabled"].strip().lower() == "true"
-            if "deletion-vectors-enabled" in own
-            else default.uses_vectors,
+            uses_vectors=flag(own, "deletion-vectors-enabled", default=default.uses_vectors),
             vector_bytes_max=default.vector_bytes_max,
-            uses_equality_deletes=own["equality-deletes-enabled"].strip().lower() == "true"
-            if "equality-deletes-enabled" in own
-            else default.uses_equality_deletes,
+            uses_equality_deletes=flag(
+                own, "equality-deletes-enabled", default=default.uses_equality_deletes
+            ),
         )
         for table, own in settings.items()
     }

@@ -24,7 +24,6 @@ import structlog
 from connect import failpoints
 from connect.errors import CommitError, RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway, TableChange
-from connect.gateways.storage.object_store import delete_files
 from coordinator.commit.commit_retries import ThrottleBackoff
 from coordinator.commit.iceberg.committer import Committer, ReadyCommit
 from coordinator.commit.rules.commit_rules import TableCommitter, guarded
@@ -186,7 +185,7 @@ class JointCommitter:
             try:
                 return ready, ready.attempts.prepare(ready.table, ready.state)
             except BaseException:
-                delete_files(ready.table.io, list(ready.selection.copies))
+                ready.delete_copies()
                 raise
 
         return guarded(commit, prepared)

@@ -203,3 +203,4 @@ def test_a_table_of_format_version_2_needs_copies(copies: Upserts) -> None:
     assert isinstance(outcome, TableFailed)
     assert outcome.code == "equality_deletes_disabled"
     assert "format version 2" in outcome.message
+    assert "set iceberg.tables.write-mode=copy-on-write" in outcome.message

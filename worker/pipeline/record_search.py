@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from connect.clock import Clock, SystemClock
 from connect.errors import InvariantViolation, RecordError
+from connect.model.records import KafkaRecord
 from connect.records.record_path import ReferencePath
 from worker.batch.blocks import Block, blocks
 from worker.batch.descriptors import to_batch
@@ -147,10 +148,13 @@ class BlockSearch:
             return {}
         places: dict[str, list[int]] = {}
         failed: Counter[str] = Counter()
-        for place in range(self._block.count):
-            for name in self._tables_of(place):
+        reference = ReferencePath(config)
+        everything = np.arange(self._block.count, dtype=np.int64)
+        for place, record in enumerate(self._block.records(everything)):
+            is_failed = (record.topic, record.partition, record.offset) in failures
+            for name in _tables_of(record, reference):
                 places.setdefault(name, []).append(place)
-                failed[name] += self._place(place) in failures
+                failed[name] += is_failed
         many = [name for name, own in places.items() if len(own) >= _TRIED_MIN]
         name = max(many, key=lambda each: failed[each], default="")
         named = set() if config.dynamic_enabled else set(config.tables)
@@ -161,14 +165,6 @@ class BlockSearch:
         tried = {own[at] for at in np.linspace(0, len(own) - 1, _TRIED, dtype=int)}
         texts = [self._failure(np.array([place])) for place in sorted(tried)]
         return {} if None in texts else {name: str(texts[0])}
-
-    def _tables_of(self, place: int) -> set[str]:
-        reference = ReferencePath(self._spec.config)
-        try:
-            [record] = self._block.records(np.array([place]))
-            return {name for each in reference.read(record) for name in reference.route(each)}
-        except _UNROUTED:
-            return set()
 
     def _is_confirmed(self, everything: Rows, failures: dict[int, str]) -> bool:
         if not failures or self._failure(np.delete(everything, [*failures])) is not None:
@@ -194,3 +190,11 @@ class BlockSearch:
             table[name][place].as_py() for name in ("topic", "partition", "offset")
         )
         return topic, partition, offset
+
+
+def _tables_of(record: KafkaRecord, reference: ReferencePath) -> set[str]:
+    """Return the tables of a record; none if it cannot be read or routed."""
+    try:
+        return {name for each in reference.read(record) for name in reference.route(each)}
+    except _UNROUTED:
+        return set()

@@ -112,6 +112,10 @@ class ReadyCommit:
     attempts: CommitAttempts
     started_ms: int
 
+    def delete_copies(self) -> None:
+        """Delete the files that were written in place of announced ones: no attempt was applied."""
+        delete_files(self.table.io, list(self.selection.copies))
+
 
 class Committer:
     """Commits to the tables of one connector; any thread may commit any table.
@@ -304,7 +308,7 @@ class Committer:
                     snapshot_id, ready.offsets, ready.selection, self.clock.now_ms()
                 )
             else:
-                delete_files(ready.table.io, list(ready.selection.copies))
+                ready.delete_copies()
             raise
         memory.floor = dict(ready.offsets)
         memory.head_id = None if attempts.is_reloaded else snapshot_id

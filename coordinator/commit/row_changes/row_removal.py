@@ -233,13 +233,15 @@ class RowRemoval:
                 "a later round",
                 code=OUT_OF_TIME,
             )
+        cure = "raise the limit"
         if not reasons:
             version = table.metadata.format_version
             reasons = [f"the table has format version {version}, without deletion vectors"]
+            cure = "set iceberg.tables.write-mode=copy-on-write"
         return CommitRefused(
-            f"rows cannot be removed without equality deletes, which "
-            f"iceberg.tables.equality-deletes-enabled forbids ({'; '.join(reasons)}); raise the "
-            "limit, or allow equality deletes, then retry",
+            "rows cannot be removed without equality deletes, which "
+            f"iceberg.tables.equality-deletes-enabled forbids ({'; '.join(reasons)}); {cure}, or "
+            "allow equality deletes, then retry",
             code="equality_deletes_disabled",
         )
 

@@ -16,7 +16,6 @@ OWN_METADATA = {
     "files of a commit that was not applied",
     "coordinator/commit/iceberg/replaced_columns.py": "new files of a commit that was not made",
     "coordinator/commit/iceberg/table_expiry.py": "files that no kept snapshot lists, compared",
-    "coordinator/commit/multi_table_commit.py": "new files of a commit that was not sent",
     "coordinator/commit/metadata/prepared_manifests.py": "manifests that no snapshot lists",
     "coordinator/commit/row_changes/row_removal.py": "new files of a commit that was not applied",
     "coordinator/commit/rules/unnamed_files.py": "all others",
