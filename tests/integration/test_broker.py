@@ -13,14 +13,16 @@ from pathlib import Path
 
 import psutil
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from connect.embedded.broker import Broker
 from connect.errors import ConfigError, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import ProducerMessage, TransactionalProducer
+from connect.model.layout import TopicPartition
 from connect.processes.child_process import free_port
 from tests.support.processes import still_running
-from tests.support.stack import Topics
+from tests.support.stack import Topics, unique_name
 
 pytestmark = pytest.mark.kafka
 
@@ -30,8 +32,6 @@ SETTLED_S = 3.0
 
 
 def topic_names(broker: Broker) -> set[str]:
-    from confluent_kafka.admin import AdminClient
-
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     return set(admin.list_topics(timeout=60).topics)
 
@@ -192,3 +192,30 @@ def test_a_message_that_is_too_large_is_a_configuration_error(
         producer.transact([ProducerMessage(topic, None, incompressible)])
     assert e.value.code == "message_too_large"
     producer.close()
+
+
+def test_new_partitions_have_offsets_at_once(kafka_properties: dict[str, str]) -> None:
+    """A broker describes new partitions before it leads them, and says so when it is asked."""
+    admin = KafkaAdmin(kafka_properties)
+    client = AdminClient({**kafka_properties, "log_level": 0})
+    for _ in range(3):
+        topic = unique_name("many")
+        admin.ensure_topic(topic, 100)
+        partitions = [TopicPartition(topic, number) for number in range(100)]
+        assert admin.ends(partitions) == dict.fromkeys(partitions, 0)
+        client.delete_topics([topic])[topic].result(60)
+    admin.close()
+
+
+def test_a_partition_that_does_not_exist_is_named(
+    kafka_properties: dict[str, str], topics: Topics
+) -> None:
+    """Of a topic that exists, and of one that does not."""
+    admin, topic = KafkaAdmin(kafka_properties), topics.create("two", partitions=2)
+    assert admin.ends([TopicPartition(topic, 1)]) == {TopicPartition(topic, 1): 0}
+    for absent in (TopicPartition(topic, 2), TopicPartition("not-there", 0)):
+        with pytest.raises(RetriableError) as refused:
+            admin.ends([TopicPartition(topic, 0), absent])
+        assert refused.value.code == "topic_missing"
+        assert refused.value.coordinates["topic"] == absent.topic
+    admin.close()

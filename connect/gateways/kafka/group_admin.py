@@ -39,8 +39,8 @@ from connect.gateways.kafka.kafka_errors import (
 from connect.model.layout import TopicPartition
 
 PENDING_TIMEOUT_S = 10.0
-COORDINATOR_POLLS = 50
-COORDINATOR_PAUSE_S = 0.1
+MOVE_POLLS = 50
+MOVE_PAUSE_S = 0.1
 ANSWER_TIMEOUT_S = 10.0
 # the longest that librdkafka takes
 _CLIENT_TIMEOUT_S = 3600.0
@@ -49,8 +49,21 @@ _COORDINATOR_MOVES = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 }
-
-
+# what Java's admin client repeats: PartitionLeaderStrategy and ListOffsetsHandler
+_LEADER_MOVES = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    # the client's own, public: it has no leader, or does not know the partition
+    KafkaError._NOENT,  # noqa: SLF001
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+}
 _GROUP_HAS_MEMBERS = {
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.NON_EMPTY_GROUP,
@@ -342,14 +355,34 @@ class CoordinatorClient:
 
 def when_coordinated(ask: Callable[[], Any]) -> Any:
     """Repeat a request while a group's coordinator is being found, moved or loaded."""
+    return _while_moving(ask, _COORDINATOR_MOVES)
+
+
+def when_led(ask: Callable[[], Any], find_leaders: Callable[[], object]) -> Any:
+    """Repeat a request to the leaders of partitions while they are being found or moved.
+
+    A broker describes a new partition before it leads it. librdkafka keeps what it knows of
+    leaders, also of those that moved, until it asks for metadata again.
+
+    Args:
+        ask: sends the request.
+        find_leaders: makes the client ask for metadata; raises if a partition does not exist.
+    """
+    return _while_moving(ask, _LEADER_MOVES, find_leaders)
+
+
+def _while_moving(
+    ask: Callable[[], Any], moves: Collection[int], again: Callable[[], object] = lambda: None
+) -> Any:
     pause = threading.Event()
-    for _ in range(COORDINATOR_POLLS):
+    for _ in range(MOVE_POLLS):
         try:
             return ask()
         except KafkaException as e:
-            if e.args[0].code() not in _COORDINATOR_MOVES:
+            if e.args[0].code() not in moves:
                 raise
-            pause.wait(COORDINATOR_PAUSE_S)
+            pause.wait(MOVE_PAUSE_S)
+            again()
     return ask()
 
 

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 )
 
 from connect.errors import RetriableError
-from connect.gateways.kafka.group_admin import GroupAdmin
+from connect.gateways.kafka.group_admin import GroupAdmin, when_led
 from connect.gateways.kafka.kafka_clients import to_client
 from connect.gateways.kafka.kafka_errors import (
     LOGIN_REFUSED,
@@ -224,27 +224,31 @@ class KafkaAdmin(GroupAdmin):
         if not partitions:
             return {}
         specs = {ClientPartition(tp.topic, tp.partition): spec for tp in partitions}
-        out: dict[TopicPartition, int] = {}
         topics = ", ".join(sorted({tp.topic for tp in partitions}))[:200]
-        with self._mapped("listing offsets", f"Describe on Topic {topics}"):
+
+        def ask() -> dict[TopicPartition, int]:
+            out: dict[TopicPartition, int] = {}
             futures = self._admin.list_offsets(
-                specs,
-                isolation_level=isolation,
-                request_timeout=self._timeout_s,
+                specs, isolation_level=isolation, request_timeout=self._timeout_s
             )
             for tp, future in futures.items():
-                try:
-                    out[TopicPartition(tp.topic, tp.partition)] = self._result(future).offset
-                except KafkaException as e:
-                    if e.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                        raise
+                out[TopicPartition(tp.topic, tp.partition)] = self._result(future).offset
+            return out
+
+        def find_leaders() -> None:
+            existing = self.topics()
+            for tp in partitions:
+                if tp.partition >= existing.get(tp.topic, 0):
                     raise RetriableError(
                         "the partition does not exist",
                         code="topic_missing",
                         topic=tp.topic,
                         partition=tp.partition,
-                    ) from e
-        return out
+                    )
+
+        with self._mapped("listing offsets", f"Describe on Topic {topics}"):
+            offsets: dict[TopicPartition, int] = when_led(ask, find_leaders)
+        return offsets
 
     def committed_all(self, group: str) -> dict[TopicPartition, int]:
         """Return every committed offset of a group, for topics that exist.
