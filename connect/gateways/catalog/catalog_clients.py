@@ -12,7 +12,6 @@ import contextlib
 import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
-from uuid import UUID
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.catalog.rest import Capability, TableResponse
@@ -54,7 +53,6 @@ from connect.gateways.catalog.rest_commits import RestCommits
 from connect.gateways.catalog.rest_requests import body_of, raise_for
 from connect.gateways.catalog.table_metadata import (
     changed_metadata,
-    left_out_bytes,
     referenced_only,
     table_response,
 )
@@ -157,7 +155,6 @@ class GuardedRest(RestCommits):
         self, name: str, connect_s: float, read_s: float, properties: Mapping[str, Any]
     ) -> None:
         self._limits = (connect_s, read_s)
-        self._long_histories: set[UUID] = set()
         # said by the connector: a catalog's answer may replace it in ``properties``
         self._opens_stores = properties.get(_REMOTE_SIGNING, "").lower() == "false"
         super().__init__(name, **properties)
@@ -204,11 +201,7 @@ class GuardedRest(RestCommits):
     def _load_once(self, identifier: Identifier, *, with_history: bool) -> Table:
         response = self._load_response(identifier, with_history=with_history)
         raise_for(response, {404: NoSuchTableError})
-        text = body_of(response)
-        answer = table_response(text, with_history=with_history)
-        if not with_history:
-            is_long = left_out_bytes(text) >= self.history_bytes_min
-            self._note_history(answer.metadata.table_uuid, is_long=is_long)
+        answer = table_response(body_of(response), with_history=with_history)
         return self._response_to_table(identifier, answer)
 
     def _load_file_io(

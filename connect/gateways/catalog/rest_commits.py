@@ -3,25 +3,17 @@
 Rules of this file:
 - An answer to a commit of one table has all of its snapshots. It is received and searched for the
   new snapshot, not parsed.
-- A table with a long history is committed as a transaction of this table alone, because that is
-  answered without metadata. The answer proves nothing: a server may lose the change in a race and
-  still answer with success. So the references of the table are loaded, and the commit counts only
-  if they name the new snapshot. In every other case its outcome is unknown.
-- A transaction that a server refuses, for another reason than a requirement, is sent as a commit of
-  the table. The requirement for the branch makes a second application impossible.
 - A request is sent once, and again only after a refused token.
 
 Source:
-    Iceberg REST specification: ``commitTransaction`` answers with 204; ``snapshots=refs``.
+    Iceberg REST specification: ``commitTransaction``; ``snapshots=refs``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
-import structlog
 from pydantic import Field
 from pyiceberg.catalog import TOKEN
 from pyiceberg.catalog.rest import (
@@ -42,16 +34,12 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import CommitTableRequest, Namespace, Table, TableIdentifier
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import UTF8, IcebergBaseModel, Identifier
-from requests import RequestException, Response
+from requests import Response
 
 from connect.gateways.catalog.rest_requests import PreparedRequests, names, raise_for
 
 _TRANSACTION = Endpoint(http_method=HttpMethod.POST, path="/v1/{prefix}/transactions/commit")
-_ACCESS_DELEGATION = "X-Iceberg-Access-Delegation"
-"""Asks for credentials of the store, which a load after a commit does not need."""
 _TOKEN_EXPIRED = frozenset({401, 419})
-_NOT_OFFERED = frozenset({400, 403, 404, 405, 406, 413, 422, 501})
-"""Answers to a transaction that say nothing about the change: a commit of the table is sent."""
 _COMMIT_ERRORS: Mapping[int, type[Exception]] = {
     409: CommitFailedException,
     500: CommitStateUnknownException,
@@ -59,7 +47,6 @@ _COMMIT_ERRORS: Mapping[int, type[Exception]] = {
     504: CommitStateUnknownException,
 }
 """Errors of PyIceberg's ``commit_table``."""
-log = structlog.get_logger("coordinator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +79,9 @@ class _CommitTransactionRequest(IcebergBaseModel):
 
 
 class RestCommits(RestCatalog):
-    """The part of a REST catalog client that commits; for one thread.
+    """The part of a REST catalog client that commits; for one thread."""
 
-    Attributes:
-        history_bytes_min: a table whose log of snapshots has so many bytes has a long history. It
-            has about 4,000 snapshots then, and 3 MB would be the answer to its commit.
-    """
-
-    history_bytes_min = 256 * 1024
     _prepared: PreparedRequests | None = None
-    _sends_transactions = True
-    _long_histories: set[UUID]
 
     @property
     def _requests(self) -> PreparedRequests:
@@ -129,9 +108,6 @@ class RestCommits(RestCatalog):
             Exception: as ``commit_table``.
         """
         change = TableChange(table, requirements, updates)
-        is_long = table.metadata.table_uuid in self._long_histories
-        if is_long and self._may_send_alone(table) and self._commit_as_transaction(change):
-            return
         place = self._split_identifier_for_path(table.name())
         url = self.url(Endpoints.update_table, prefixed=True, **place)
         token = table.config.get(TOKEN)
@@ -141,64 +117,12 @@ class RestCommits(RestCatalog):
         if not names(response, change.ids):
             raise CommitStateUnknownException("the catalog's answer is not the committed table")
 
-    def _may_send_alone(self, table: Table) -> bool:
-        """Whether the server lists transactions, and has not refused one of a single table."""
-        is_offered = self._sends_transactions and _TRANSACTION in self._supported_endpoints
-        return is_offered and TOKEN not in table.config  # it is for requests of the table
-
-    def _commit_as_transaction(self, change: TableChange) -> bool:
-        """Commit one table; return false if the server does not take it so.
-
-        Raises:
-            CommitStateUnknownException, Exception: as ``commit_unread``.
-        """
-        request = _transaction([change])
-        response = self._posted(self.url("transactions/commit"), request)
-        if response.status_code in _NOT_OFFERED:
-            log.info(
-                "the catalog refuses a transaction of one table; tables are committed one by one",
-                status=response.status_code,
-            )
-            response.close()
-            self._sends_transactions = False
-            return False
-        raise_for(response, _COMMIT_ERRORS)
-        names(response, ())
-        try:
-            loaded = self._load_response(
-                change.table.name(), with_history=False, headers={_ACCESS_DELEGATION: None}
-            )
-            loaded.raise_for_status()
-            is_named = names(loaded, change.ids)
-        except RequestException as error:
-            raise CommitStateUnknownException(
-                f"the table could not be read after a transaction: {type(error).__name__}"
-            ) from None
-        if not is_named:
-            raise CommitStateUnknownException(
-                "the catalog answered that it committed, but no branch or tag names the snapshot"
-            )
-        return True
-
-    def _load_response(
-        self,
-        identifier: Identifier,
-        *,
-        with_history: bool,
-        headers: Mapping[str, str | None] | None = None,
-    ) -> Response:
+    def _load_response(self, identifier: Identifier, *, with_history: bool) -> Response:
         """Request a table, perhaps without snapshots that no branch and no tag names."""
         place = self._split_identifier_for_path(identifier)
         url = self.url(Endpoints.load_table, prefixed=True, **place)
         query = "" if with_history else "?snapshots=refs"
-        return self._requests.send("GET", url + query, headers=headers)
-
-    def _note_history(self, table_uuid: UUID, *, is_long: bool) -> None:
-        """Note whether a table has a long history that its load left out."""
-        if is_long:
-            self._long_histories.add(table_uuid)
-        else:
-            self._long_histories.discard(table_uuid)
+        return self._requests.send("GET", url + query)
 
     def _posted(
         self, url: str, request: IcebergBaseModel, headers: Mapping[str, str] | None = None

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache, partial
-from http.client import HTTPException, IncompleteRead
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -35,11 +35,8 @@ from connect.gateways.answer_limits import (
     limited_pieces,
     too_large,
 )
-from connect.gateways.catalog.long_reads import http_answer, receive_in_pieces
-from connect.gateways.catalog.unread_body import LINE_BYTES_MAX, chunk_size, receive_rest
 
 _PIECE_BYTES = 64 * 1024
-_CHUNKS_MAX = 10_000
 
 
 class PreparedRequests:
@@ -105,7 +102,7 @@ class PreparedRequests:
 
 
 def body_of(response: Response) -> bytes:
-    """Read the whole body of an answer, in one piece.
+    """Read the whole body of an answer.
 
     Raises:
         requests.ConnectionError: the answer ends early, or is not encoded as it says.
@@ -113,69 +110,19 @@ def body_of(response: Response) -> bytes:
     """
     if _is_read(response):
         return response.content
-    receive_in_pieces(response)
-    raw, bytes_max = response.raw, access_policy().answer_bytes_max
+    body = b"".join(_pieces(response))
     try:
-        if http_answer(response).chunked and "Content-Encoding" not in response.headers:
-            body = _joined_chunks(http_answer(response), bytes_max)
-            raw.release_conn()
-        elif (raw.length_remaining or 0) > bytes_max:
-            raise too_large(bytes_max)
-        elif "Content-Encoding" not in response.headers and raw.length_remaining is not None:
-            body = raw.read(decode_content=True)
-        else:
-            body = b"".join(_decoded(raw, bytes_max))
-        ValueCount(bytes_max).add(body)
+        ValueCount(access_policy().answer_bytes_max).add(body)
     except AnswerLimitError:
         response.close()
         raise
-    except (OSError, HTTPException, HTTPError) as error:
-        response.close()
-        raise RequestsConnectionError(f"the answer cannot be read: {error}") from error
     return body
-
-
-def _decoded(raw: Any, bytes_max: int) -> Iterator[bytes]:
-    """Yield the pieces of a body without its compression; raises as ``limited_pieces``."""
-    read = partial(raw.read, _PIECE_BYTES, decode_content=True)
-    return limited_pieces(iter(read, b""), bytes_max)
-
-
-def _joined_chunks(response: Any, bytes_max: int) -> bytes:
-    """Read an answer of ``http.client`` as its own method, with a third of its calls.
-
-    Raises:
-        http.client.IncompleteRead: the answer ends early, or a chunk has no size.
-        AnswerLimitError: it is too large.
-    """
-    stream, left = response.fp, bytes_max
-    joined: list[bytes] = []
-    chunks: list[memoryview] = []
-    if stream is None:  # it has no body
-        return b""
-    while size := chunk_size(stream.readline(LINE_BYTES_MAX)):
-        left -= size
-        if left < 0:
-            raise too_large(bytes_max)
-        chunk = stream.read(size + 2)
-        if len(chunk) < size + 2:
-            raise IncompleteRead(b"")
-        chunks.append(memoryview(chunk)[:size])
-        if len(chunks) == _CHUNKS_MAX:  # each of them takes much more memory than its bytes
-            joined.append(b"".join(chunks))
-            chunks.clear()
-    while line := stream.readline(LINE_BYTES_MAX):
-        if not line.strip():  # behind the trailer
-            response.close()
-            return b"".join((*joined, *chunks))
-    raise IncompleteRead(b"")
 
 
 def names(response: Response, texts: Iterable[bytes]) -> bool:
     """Read an answer to its end; return whether its body holds all of these texts.
 
-    The body is neither kept nor, once all texts were found, decompressed: it may have the whole
-    history of a table.
+    The body is not kept: it may have the whole history of a table.
 
     Raises:
         requests.ConnectionError, AnswerLimitError: as ``body_of``.
@@ -183,26 +130,29 @@ def names(response: Response, texts: Iterable[bytes]) -> bool:
     missing = set(texts)
     if _is_read(response):
         return all(text in response.content for text in missing)
-    receive_in_pieces(response)
     kept = max(map(len, missing), default=1) - 1
-    piece, raw = b"", response.raw
-    pieces = _decoded(raw, access_policy().answer_bytes_max)
-    try:
-        while missing and (more := next(pieces, b"")):
+    piece = b""
+    for more in _pieces(response):
+        if missing:
             piece = piece[-kept:] + more if kept else more
             missing = {text for text in missing if text not in piece}
-        is_at_end = receive_rest(http_answer(response))  # urllib3 reads on only with decompression
+    return not missing
+
+
+def _pieces(response: Response) -> Iterator[bytes]:
+    """Yield the pieces of a body without its compression; raises as ``body_of``."""
+    bytes_max = access_policy().answer_bytes_max
+    read = partial(response.raw.read, _PIECE_BYTES, decode_content=True)
+    try:
+        if (response.raw.length_remaining or 0) > bytes_max:
+            raise too_large(bytes_max)
+        yield from limited_pieces(iter(read, b""), bytes_max)
     except AnswerLimitError:
         response.close()
         raise
     except (OSError, HTTPException, HTTPError) as error:
         response.close()
         raise RequestsConnectionError(f"the answer cannot be read: {error}") from error
-    if is_at_end:  # so the connection can be used again
-        raw.release_conn()
-    else:
-        response.close()
-    return not missing
 
 
 def raise_for(response: Response, errors_by_status: Mapping[int, type[Exception]]) -> None:

@@ -136,37 +136,19 @@ def _object(text: bytes) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def left_out_bytes(text: bytes) -> int:
-    """Return the length of the log of snapshots in an answer that lists no other history.
-
-    Returns:
-        0 if there is no log, or if the catalog lists the snapshots as well.
-    """
-    start, end = _log_place(text)
-    return end - start if 2 * (end - start) > len(text) else 0
-
-
 def _with_short_log(text: bytes) -> bytes:
     """Cut the log of snapshots down to its last entry, before it is parsed.
 
-    It has an entry for each snapshot, even if the catalog leaves the snapshots out.
-    """
-    start, end = _log_place(text)
-    last = text.rfind(b"{", start, end)
-    return text if last < 0 else text[:start] + text[last:]
-
-
-def _log_place(text: bytes) -> tuple[int, int]:
-    """Return where the log of snapshots starts and ends; the same twice if there is none.
-
-    Its entries have numbers only, so its first bracket ends it. If they do not, what is left
-    without it is no JSON.
+    It has an entry for each snapshot, even if the catalog leaves the snapshots out. Its entries
+    have numbers only, so its first bracket ends it. If they do not, what is left without it is no
+    JSON.
     """
     start = text.find(_LOG)
     if start < 1 or text[start - 1 : start] == b"\\":  # within a string
-        return 0, 0
+        return text
     start += len(_LOG)
-    return start, max(text.find(b"]", start), start)
+    last = text.rfind(b"{", start, max(text.find(b"]", start), start))
+    return text if last < 0 else text[:start] + text[last:]
 
 
 def _prepare(metadata: dict[str, Any], *, with_history: bool) -> None:
