@@ -214,6 +214,10 @@ class ConfigStore:
         with self._lock:
             return self._state.get(name)
 
+    def has(self, name: str) -> bool:
+        """Return whether the connector exists."""
+        return self.get(name).config is not None
+
     def put_connector(
         self, name: str, config: Mapping[str, str], target: TargetState | None = None
     ) -> None:

@@ -45,7 +45,7 @@ from connect.node.herder.herder_thread import TICK_S, HerderThread
 from connect.node.herder.periodic_jobs import PeriodicJobs
 from connect.node.herder.units.status_publisher import StatusPublisher
 from connect.node.herder.units.units import ConnectorRun
-from connect.node.herder_api import ReportedStatus
+from connect.node.node_requests import ReportedStatus
 from connect.processes.coordinator_names import COORDINATOR
 from connect.processes.supervisor import ChildLogs, SupervisedChild
 from connect.state.config_store import ConfigStore

@@ -12,6 +12,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from connect.clock import Clock
+from connect.config.reserved_topics import output_topics
+from connect.errors import IcefloeError
 from connect.model.lineage_event import (
     DatasetName,
     EventKind,
@@ -29,15 +32,20 @@ from connect.model.lineage_event import (
     topic_dataset,
 )
 from connect.model.table_description import TableDescription
+from connect.node.herder.units.units import ConnectorRun
 from connect.node.lineage.column_mapping import ColumnMapping
 from connect.processes.coordinator_names import is_coordinator
 from connect.redaction.secret_values import KNOWN
+from connect.state.connector_state import StoredConnector
 
 TABLES_MAX: Final = 1_000
 TABLES_PER_EVENT_MAX: Final = 100
 TOPICS_MAX: Final = 10_000
 ERROR_CHARACTERS_MAX: Final = 4_000
 PROCESS_ENDED: Final = "the coordinator process ended"
+_BOOTSTRAP: Final = "bootstrap.servers"
+_READING: Final = ("consumer.override.", "iceberg.kafka.")
+_WRITING: Final = ("iceberg.kafka.", "producer.override.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,48 @@ class ConnectorFacts:
     is_bounded: bool = False
     output_servers: str = ""
     output_topics: frozenset[str] = frozenset()
+
+
+def connector_facts(
+    stored: StoredConnector,
+    run: ConnectorRun | None,
+    node: Mapping[str, str],
+    resolve: Callable[[str], str],
+) -> ConnectorFacts | None:
+    """Return what lineage events say of a connector; None if it is to send none.
+
+    Args:
+        stored: its state in the config topic.
+        run: what runs on this node.
+        node: the node's properties, placeholders resolved.
+        resolve: resolves the placeholders in a text.
+    """
+    config = stored.config
+    if config is None or config.get("icefloe.lineage.enabled", "").strip().lower() == "false":
+        return None
+
+    def servers(prefixes: tuple[str, ...], client: str) -> str:
+        of_node = node.get(client + _BOOTSTRAP) or node[_BOOTSTRAP]
+        overrides = (config.get(prefix + _BOOTSTRAP) for prefix in prefixes)
+        addresses = next(filter(None, overrides), of_node)
+        with contextlib.suppress(IcefloeError):  # the connector will fail for the same reason
+            addresses = resolve(addresses)
+        return addresses
+
+    written = set()
+    for topic in output_topics([config]):
+        with contextlib.suppress(IcefloeError):
+            written.add(resolve(topic).strip())
+    layout = (run.layout if run is not None else None) or stored.layout
+    topics = frozenset(tp.topic for tp in layout.partitions) if layout is not None else frozenset()
+    return ConnectorFacts(
+        servers(_READING, "consumer."),
+        topics,
+        ColumnMapping.of(config),
+        is_bounded=run is not None and run.ends is not None,
+        output_servers=servers(_WRITING, "producer."),
+        output_topics=frozenset(written),
+    )
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from connect.metrics.process_metrics import Sample
-from connect.node.herder_api import ReportedStatus
+from connect.node.node_requests import ReportedStatus
 
 INCIDENTS_MAX: Final = 1_000
 REASON_CHARS: Final = 1_000

@@ -23,7 +23,7 @@ from connect.errors import ConfigError, RetriableError
 from connect.gateways.webhook import Webhook, WebhookAddress
 from connect.logs import logger
 from connect.metrics.process_metrics import Sample, counter
-from connect.node.herder_api import ReportedStatus
+from connect.node.node_requests import ReportedStatus
 from connect.node.notifications.incidents import (
     DeadLetterRates,
     IncidentLog,

@@ -142,7 +142,7 @@ class ApiRoute(APIRoute):
                 forwarded = await self._forwarded(read)
                 answer = await handle(read) if forwarded is None else forwarded
                 if self.rule.at == "leader" and _is_forwarded(request):
-                    position = await on_thread(request.app.state.herder.position)
+                    position = await on_thread(request.app.state.services.handlers.store.position)
                     answer.headers[POSITION] = str(position)
             return _with_accept_parameters(answer, request.headers.get("accept"))
 

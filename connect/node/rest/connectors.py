@@ -13,8 +13,15 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Response
 from pydantic import BeforeValidator
 
-from connect.node import herder_api
-from connect.node.herder_api import TargetState, UnknownConnectorError
+from connect.node.herder.requests.stored_connectors import StoredConnectors
+from connect.node.node_requests import (
+    ConnectorDefinition,
+    NodeInfo,
+    ReportedStatus,
+    TaskStatus,
+    UnknownConnectorError,
+    UnknownTaskError,
+)
 from connect.node.rest import models as m
 from connect.node.rest.access import rule
 from connect.node.rest.api_errors import ApiError, not_found
@@ -22,12 +29,14 @@ from connect.node.rest.api_route import ApiRoute, errors, on_thread
 from connect.node.rest.dependencies import (
     CallerDep,
     ConnectorName,
-    HerderDep,
+    ConnectorsDep,
     JavaFlag,
     ReadableDep,
+    Services,
     ServicesDep,
 )
 from connect.redaction.secret_values import KNOWN
+from connect.state.topic_records import TargetState
 from connect.validation.plugins import Plugins
 
 router = APIRouter(prefix="/connectors", route_class=ApiRoute, tags=["connectors"])
@@ -70,19 +79,17 @@ async def list_connectors(
     return await on_thread(_expanded, services, names, tuple(dict.fromkeys(expand)))
 
 
-def _expanded(
-    services: ServicesDep, names: Iterable[str], expansions: Iterable[str]
-) -> m.Connectors:
+def _expanded(services: Services, names: Iterable[str], expansions: Iterable[str]) -> m.Connectors:
     entries: dict[str, m.Expanded] = {}
     for name in names:
         entry = m.Expanded()
         try:
             for part in expansions:
-                connector = services.herder.connector(name)
+                connector = services.handlers.connectors.definition(name)
                 if part == "info":
                     entry.info = info_of(connector, services.plugins)
                 elif part == "status":
-                    status = services.herder.status(name)
+                    status = services.handlers.connectors.status(name)
                     entry.status = status_of(status, connector.config, services.plugins)
         except UnknownConnectorError:
             continue  # deleted meanwhile
@@ -93,13 +100,13 @@ def _expanded(
 @router.get("/{name}", dependencies=[_READ], responses=errors(404, 503))
 async def read_connector(name: ConnectorName, services: ServicesDep) -> m.ConnectorInfo:
     """Show a connector."""
-    return info_of(_known(services.herder, name), services.plugins)
+    return info_of(_known(services.handlers.connectors, name), services.plugins)
 
 
 @router.get("/{name}/config", dependencies=[_READ], responses=errors(404, 503))
-async def read_config(name: ConnectorName, herder: HerderDep) -> m.StoredConfiguration:
+async def read_config(name: ConnectorName, connectors: ConnectorsDep) -> m.StoredConfiguration:
     """Show the configuration as sent."""
-    return m.StoredConfiguration(dict(_known(herder, name).config))
+    return m.StoredConfiguration(dict(_known(connectors, name).config))
 
 
 @router.get(
@@ -111,7 +118,8 @@ async def read_config(name: ConnectorName, herder: HerderDep) -> m.StoredConfigu
 async def read_status(name: ConnectorName, services: ServicesDep) -> m.ConnectorStatus:
     """Show the state of a connector and its tasks."""
     with not_found(f"No status found for connector {name}"):
-        status, connector = services.herder.status(name), services.herder.connector(name)
+        status = services.handlers.connectors.status(name)
+        connector = services.handlers.connectors.definition(name)
     return status_of(status, connector.config, services.plugins)
 
 
@@ -130,7 +138,7 @@ def create_connector(
         raise ApiError(403, f"{caller.name} lacks the role admin for connector {name}")
     initial = None if body.initial_state is None else _INITIAL[body.initial_state]
     valid = services.validator.valid(_named(body.config, name), caller)
-    created = services.herder.create_connector(name, valid, initial_state=initial)
+    created = services.handlers.connectors.create(name, valid, initial_state=initial)
     response.headers["location"] = _location(services.node, name)
     return info_of(created, services.plugins)
 
@@ -149,7 +157,7 @@ def put_config(
 ) -> m.ConnectorInfo:
     """Create a connector, or replace its configuration."""
     valid = services.validator.valid(_named(body.root, name), caller)
-    is_new, connector = services.herder.put_connector(name, valid)
+    is_new, connector = services.handlers.connectors.put(name, valid)
     if is_new:
         response.status_code = 201
         response.headers["location"] = _location(services.node, name)
@@ -161,13 +169,13 @@ def patch_config(
     name: ConnectorName, body: m.Configuration, caller: CallerDep, services: ServicesDep
 ) -> m.ConnectorInfo:
     """Change some keys of a configuration: null removes a key; the name stays."""
-    current = _known(services.herder, name)
+    current = _known(services.handlers.connectors, name)
     if body.root.get("name") is not None:
         _named(body.root, current.name)
     changed: dict[str, str | None] = {**current.config, **body.root}
     merged = {k: v for k, v in changed.items() if v is not None}
     valid = services.validator.valid(merged, caller)
-    _, connector = services.herder.put_connector(current.name, valid)
+    _, connector = services.handlers.connectors.put(current.name, valid)
     return info_of(connector, services.plugins)
 
 
@@ -178,9 +186,9 @@ def patch_config(
     dependencies=[_ADMIN],
     responses=errors(404, 503),
 )
-def delete_connector(name: ConnectorName, herder: HerderDep) -> None:
+def delete_connector(name: ConnectorName, connectors: ConnectorsDep) -> None:
     """Delete a connector; its offsets stay."""
-    herder.delete_connector(_known(herder, name).name)
+    connectors.delete(_known(connectors, name).name)
 
 
 @router.put(
@@ -190,9 +198,9 @@ def delete_connector(name: ConnectorName, herder: HerderDep) -> None:
     dependencies=[_OPERATE],
     responses=errors(404, 503),
 )
-def pause_connector(name: ConnectorName, herder: HerderDep) -> None:
+def pause_connector(name: ConnectorName, connectors: ConnectorsDep) -> None:
     """Pause a connector."""
-    _set_target(herder, name, "PAUSED")
+    _set_target(connectors, name, "PAUSED")
 
 
 @router.put(
@@ -202,9 +210,9 @@ def pause_connector(name: ConnectorName, herder: HerderDep) -> None:
     dependencies=[_OPERATE],
     responses=errors(404, 503),
 )
-def resume_connector(name: ConnectorName, herder: HerderDep) -> None:
+def resume_connector(name: ConnectorName, connectors: ConnectorsDep) -> None:
     """Resume a connector."""
-    _set_target(herder, name, "STARTED")
+    _set_target(connectors, name, "STARTED")
 
 
 @router.put(
@@ -214,9 +222,9 @@ def resume_connector(name: ConnectorName, herder: HerderDep) -> None:
     dependencies=[_OPERATE],
     responses=errors(404, 503),
 )
-def stop_connector(name: ConnectorName, herder: HerderDep) -> None:
+def stop_connector(name: ConnectorName, connectors: ConnectorsDep) -> None:
     """Stop a connector: it keeps no tasks."""
-    _set_target(herder, name, "STOPPED")
+    _set_target(connectors, name, "STOPPED")
 
 
 @router.post(
@@ -239,20 +247,20 @@ def restart_connector(
 ) -> m.ConnectorStatus | Response:
     """Restart a connector, its tasks, or failed ones: 204 without parameters, otherwise 202."""
     with not_found(f"Unknown connector: {name}"):
-        status = services.herder.restart_connector(
+        status = services.handlers.connectors.restart(
             name, include_tasks=include_tasks, only_failed=only_failed
         )
-        config = services.herder.connector(name).config
+        config = services.handlers.connectors.definition(name).config
     if not include_tasks and not only_failed:
         return Response(status_code=204)
     return status_of(status, config, services.plugins)
 
 
 @router.get("/{name}/tasks", dependencies=[_READ], responses=errors(404, 503))
-async def read_tasks(name: ConnectorName, herder: HerderDep) -> m.TaskConfigurations:
+async def read_tasks(name: ConnectorName, connectors: ConnectorsDep) -> m.TaskConfigurations:
     """Show the configuration of each task."""
-    name = _known(herder, name).name
-    configs = herder.task_configs(name)
+    name = _known(connectors, name).name
+    configs = connectors.task_configs(name)
     return m.TaskConfigurations(
         [
             m.TaskConfiguration(id=m.TaskId(connector=name, task=task), config=dict(configs[task]))
@@ -279,8 +287,8 @@ async def read_task_status(
 ) -> m.TaskState:
     """Show the state of a task."""
     try:
-        status = next(t for t in services.herder.status(name).tasks if t.id == task)
-        config = services.herder.connector(name).config
+        status = next(t for t in services.handlers.connectors.status(name).tasks if t.id == task)
+        config = services.handlers.connectors.definition(name).config
     except (UnknownConnectorError, StopIteration):
         raise ApiError(404, f"No status found for task {name}-{task}") from None
     return _task_state(status, _version(config, services.plugins))
@@ -293,17 +301,17 @@ async def read_task_status(
     dependencies=[_OPERATE],
     responses=errors(404, 503),
 )
-def restart_task(name: ConnectorName, task: TaskNumber, herder: HerderDep) -> None:
+def restart_task(name: ConnectorName, task: TaskNumber, connectors: ConnectorsDep) -> None:
     """Restart a task."""
     try:
-        herder.restart_task(name, task)
+        connectors.restart_task(name, task)
     except UnknownConnectorError:
         raise ApiError(404, f"Unknown connector: {name}") from None
-    except herder_api.UnknownTaskError:
+    except UnknownTaskError:
         raise ApiError(404, f"Unknown task: {name}-{task}") from None
 
 
-def info_of(connector: herder_api.ConnectorDefinition, plugins: Plugins) -> m.ConnectorInfo:
+def info_of(connector: ConnectorDefinition, plugins: Plugins) -> m.ConnectorInfo:
     """Return the body of ``GET /connectors/<name>``."""
     return m.ConnectorInfo(
         name=connector.name,
@@ -314,7 +322,7 @@ def info_of(connector: herder_api.ConnectorDefinition, plugins: Plugins) -> m.Co
 
 
 def status_of(
-    status: herder_api.ReportedStatus, config: Mapping[str, str], plugins: Plugins
+    status: ReportedStatus, config: Mapping[str, str], plugins: Plugins
 ) -> m.ConnectorStatus:
     """Return the body of ``GET /connectors/<name>/status``."""
     version = _version(config, plugins)
@@ -331,7 +339,7 @@ def status_of(
     )
 
 
-def _task_state(task: herder_api.TaskStatus, version: str | None) -> m.TaskState:
+def _task_state(task: TaskStatus, version: str | None) -> m.TaskState:
     return m.TaskState(
         id=task.id,
         state=task.state,
@@ -355,19 +363,19 @@ def _type(config: Mapping[str, str], plugins: Plugins) -> m.ConnectorType:
     )
 
 
-def _location(node: herder_api.NodeInfo, name: str) -> str:
+def _location(node: NodeInfo, name: str) -> str:
     path = quote(name, safe="!$&'()*+,;=:@-._~")
     return f"{node.advertised_url}/connectors/{path}"
 
 
-def _known(herder: herder_api.HerderApi, name: str) -> herder_api.ConnectorDefinition:
+def _known(connectors: StoredConnectors, name: str) -> ConnectorDefinition:
     with not_found(f"Connector {name} not found"):
-        return herder.connector(name)
+        return connectors.definition(name)
 
 
-def _set_target(herder: herder_api.HerderApi, name: str, state: TargetState) -> None:
+def _set_target(connectors: StoredConnectors, name: str, state: TargetState) -> None:
     with not_found(f"Unknown connector {name}"):
-        herder.set_target_state(name, state)
+        connectors.set_target(name, state)
 
 
 def _named(config: Mapping[str, str | None], name: str) -> dict[str, str | None]:

@@ -16,9 +16,12 @@ from urllib.parse import quote, urlencode
 
 from fastapi import Response
 
-from connect.node.herder_api import ConflictError, HerderApi
+from connect.node.herder.cluster.cluster import ClusterView
+from connect.node.herder.requests.stored_connectors import StoredConnectors
+from connect.node.node_requests import ConflictError
 from connect.node.rest.access import Credentials
 from connect.node.rest.peers import FORWARD, Peers
+from connect.state.config_store import ConfigStore
 
 FORWARD_TIMEOUT_S: Final = 90.0
 READ_TIMEOUT_S: Final = 10.0
@@ -53,12 +56,22 @@ class Forwarding:
     """Forwards requests.
 
     Args:
-        herder: leader and placements.
+        connectors: whether this node has started.
+        cluster: leader and placements.
+        store: how far this node has read the config topic.
         peers: the other nodes.
     """
 
-    def __init__(self, herder: HerderApi, peers: Peers) -> None:
-        self._herder = herder
+    def __init__(
+        self,
+        connectors: StoredConnectors,
+        cluster: ClusterView,
+        store: ConfigStore,
+        peers: Peers,
+    ) -> None:
+        self._connectors = connectors
+        self._cluster = cluster
+        self._store = store
         self._peers = peers
 
     def answer(
@@ -71,7 +84,10 @@ class Forwarding:
             UnavailableError: the node is starting, or the other one does not answer.
         """
         is_local = request.path.startswith("/admin") and ("scope", "cluster") not in request.query
-        url = None if is_local else self._herder.node_to_ask(at, request.values.get("name"))
+        if is_local:
+            return None
+        self._connectors.check_started()
+        url = self._cluster.node_to_ask(at, request.values.get("name"))
         if url is None:
             return None
         if FORWARD not in request.query:
@@ -94,7 +110,7 @@ class Forwarding:
         )
         position = reply.headers.get(POSITION, "")
         if position.isdecimal():
-            self._herder.await_position(int(position), READ_BACK_S)
+            self._store.await_position(int(position), READ_BACK_S)
         forwarded = {"location", "retry-after", "content-type"}
         headers = {k: v for k, v in reply.headers.items() if k in forwarded}
         return Response(reply.content, reply.status_code, headers)

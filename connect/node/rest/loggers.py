@@ -54,6 +54,6 @@ def set_logger(
     if len(logger) > NAME_CHARACTERS_MAX:
         raise ApiError(400, f"The logger's name has more than {NAME_CHARACTERS_MAX} characters.")
     if scope.lower() == "cluster":
-        services.herder.publish_log_level(logger, level)
+        services.handlers.connectors.publish_log_level(logger, level)
         return Response(status_code=204)
     return m.ChangedLoggers(services.log_levels.set(logger, level))

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from connect.node.rest import models as m
 from connect.node.rest.access import open_to_all, rule
 from connect.node.rest.api_route import REASONS, ApiRoute, errors
-from connect.node.rest.dependencies import HerderDep, ServicesDep
+from connect.node.rest.dependencies import ConnectorsDep, ServicesDep
 
 router = APIRouter(route_class=ApiRoute, tags=["node"])
 
@@ -23,7 +23,7 @@ def read_server(services: ServicesDep) -> m.ServerInfo:
     return m.ServerInfo(
         version=services.node.kafka_version,
         commit=services.node.commit,
-        kafka_cluster_id=services.herder.cluster_id(),
+        kafka_cluster_id=services.handlers.cluster.kafka_id(),
     )
 
 
@@ -32,9 +32,9 @@ def read_server(services: ServicesDep) -> m.ServerInfo:
     dependencies=[open_to_all()],
     responses={503: {"model": m.HealthStatus, "description": REASONS[503]}},
 )
-async def read_health(herder: HerderDep, response: Response) -> m.HealthStatus:
+async def read_health(connectors: ConnectorsDep, response: Response) -> m.HealthStatus:
     """Show the health of the node; no password is needed."""
-    health = herder.health()
+    health = connectors.health
     response.status_code = 200 if health.status == "healthy" else 503
     return m.HealthStatus(status=health.status, message=health.message)
 
@@ -67,9 +67,9 @@ def _probed(response: Response, reasons: list[str]) -> m.ProbeStatus:
 
 
 @router.get("/metrics", response_class=PlainTextResponse, dependencies=[rule("read", "node")])
-def read_metrics(herder: HerderDep) -> Response:
+def read_metrics(services: ServicesDep) -> Response:
     """Show all metrics of the node in Prometheus' text format."""
-    return Response(herder.metrics_text(), headers={"content-type": METRICS_TYPE})
+    return Response(services.handlers.metrics.text(), headers={"content-type": METRICS_TYPE})
 
 
 @router.get("/icefloe/v1/openapi.json", dependencies=[rule("read", "any")])
@@ -79,6 +79,6 @@ def read_openapi(request: Request) -> JSONResponse:
 
 
 @router.get("/icefloe/v1/cluster", dependencies=[rule("read", "node")], responses=errors(503))
-def read_cluster(herder: HerderDep) -> m.Cluster:
+def read_cluster(services: ServicesDep) -> m.Cluster:
     """Show the nodes of the cluster, the leader, and the placements."""
-    return m.Cluster.model_validate(dict(herder.cluster()))
+    return m.Cluster.model_validate(dict(services.handlers.cluster.view()))

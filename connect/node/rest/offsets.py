@@ -10,7 +10,7 @@ from connect.node.rest import models as m
 from connect.node.rest.access import rule
 from connect.node.rest.api_errors import ApiError, not_found
 from connect.node.rest.api_route import ApiRoute, errors
-from connect.node.rest.dependencies import ConnectorName, HerderDep, ServicesDep
+from connect.node.rest.dependencies import ConnectorName, ServicesDep, StoppedDep
 
 router = APIRouter(prefix="/connectors/{name}", route_class=ApiRoute, tags=["offsets"])
 
@@ -24,10 +24,10 @@ _OPERATE: Final = rule("operate", "connector", at="leader")
 
 
 @router.get("/offsets", dependencies=[_READ], responses=errors(404, 503))
-def read_offsets(name: ConnectorName, herder: HerderDep) -> m.ConnectorOffsets:
+def read_offsets(name: ConnectorName, stopped: StoppedDep) -> m.ConnectorOffsets:
     """Show the committed source offsets."""
     with not_found(f"Connector {name} not found"):
-        offsets = herder.offsets(name)
+        offsets = stopped.offsets(name)
     return m.ConnectorOffsets(
         offsets=[
             m.ConnectorOffset(
@@ -40,7 +40,7 @@ def read_offsets(name: ConnectorName, herder: HerderDep) -> m.ConnectorOffsets:
 
 
 @router.patch("/offsets", dependencies=[_OPERATE], responses=errors(404, 409, 503))
-def alter_offsets(name: ConnectorName, body: m.ChangeOfOffsets, herder: HerderDep) -> m.Message:
+def alter_offsets(name: ConnectorName, body: m.ChangeOfOffsets, stopped: StoppedDep) -> m.Message:
     """Change the source offsets of a stopped connector; a null offset is reset."""
     targets = {
         (entry.partition.kafka_topic, entry.partition.kafka_partition): (
@@ -49,15 +49,15 @@ def alter_offsets(name: ConnectorName, body: m.ChangeOfOffsets, herder: HerderDe
         for entry in body.offsets
     }
     with not_found(f"Connector {name} not found"):
-        herder.alter_offsets(name, targets)
+        stopped.alter_offsets(name, targets)
     return m.Message(message=_EXTERNAL.format(done="altered"))
 
 
 @router.delete("/offsets", dependencies=[_OPERATE], responses=errors(404, 409, 503))
-def reset_offsets(name: ConnectorName, herder: HerderDep) -> m.Message:
+def reset_offsets(name: ConnectorName, stopped: StoppedDep) -> m.Message:
     """Reset the source offsets of a stopped connector."""
     with not_found(f"Connector {name} not found"):
-        herder.reset_offsets(name)
+        stopped.reset_offsets(name)
     return m.Message(message=_EXTERNAL.format(done="reset"))
 
 
@@ -66,7 +66,7 @@ def read_topics(name: ConnectorName, services: ServicesDep) -> m.ActiveTopics:
     """List the topics that a connector has read."""
     if not services.is_tracking_topics:
         raise ApiError(403, "Topic tracking is disabled.")
-    topics = list(services.herder.active_topics(name))
+    topics = list(services.handlers.connectors.active_topics(name))
     return m.ActiveTopics({name: m.TopicList(topics=topics)})
 
 
@@ -83,4 +83,4 @@ def reset_topics(name: ConnectorName, services: ServicesDep) -> None:
         raise ApiError(403, "Topic tracking is disabled.")
     if not services.is_topic_reset_allowed:
         raise ApiError(403, "Topic tracking reset is disabled.")
-    services.herder.reset_active_topics(name)
+    services.handlers.connectors.reset_active_topics(name)

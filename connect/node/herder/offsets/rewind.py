@@ -20,19 +20,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from connect import failpoints
+from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.logs import logger
 from connect.metrics.process_metrics import counter
 from connect.model.layout import Layout, TopicPartition
+from connect.node.herder.child_requests import SLOW_ANSWER_TIMEOUT_S, ChildRequests
 from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.node.herder.offsets.offset_changes import OffsetChanges
 from connect.node.herder.offsets.offset_events import OffsetEvents
-from connect.node.herder_api import ConflictError, NotAllowedError, TargetState, UnavailableError
+from connect.node.node_requests import ConflictError, NotAllowedError, UnavailableError
 from connect.state.config_store import ConfigStore
 from connect.state.connector_state import StoredConnector
+from connect.state.topic_records import TargetState
 
 UNFINISHED: Final = (
     "connector {name} has a rewind that was begun and not finished; finish it with "
@@ -46,8 +49,6 @@ _STEPS: Final = {
     "offsets": "its tables are done, its source offsets are being set",
 }
 
-Ask: TypeAlias = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
-
 _log = logger("herder")
 
 
@@ -60,8 +61,8 @@ class RewindSteps:
         offset_events: announces and stores them.
         configs: stored configurations, typed.
         fence_coordinator: a coordinator of the connector that is frozen sends no event after it.
-        ask: sends a command to a child and returns its answer, with a long time limit.
-        new_id: returns the identity of a rewind.
+        requests: to the coordinator process.
+        clock: identities of rewinds.
     """
 
     def __init__(
@@ -72,16 +73,16 @@ class RewindSteps:
         configs: ConnectorConfigs,
         *,
         fence_coordinator: Callable[[ConnectorConfig], None],
-        ask: Ask,
-        new_id: Callable[[], str],
+        requests: ChildRequests,
+        clock: Clock,
     ) -> None:
         self._store = store
         self._offsets = offsets
         self._offset_events = offset_events
         self._configs = configs
         self._fence_coordinator = fence_coordinator
-        self._ask = ask
-        self._new_id = new_id
+        self._requests = requests
+        self._clock = clock
         self._busy: set[str] = set()
 
     @contextlib.contextmanager
@@ -128,7 +129,7 @@ class RewindSteps:
         """
         commit = plan["commit"]
         recorded = {
-            "id": self._new_id(),
+            "id": str(self._clock.new_uuid()),
             "group": self._configs.parsed(state).connect_group_id,
             "asked": dict(request),
             "commit": commit,
@@ -148,7 +149,7 @@ class RewindSteps:
 
     def attempted(self, recorded: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the record with the identity of a new attempt to finish the rewind."""
-        return {**recorded, "attempt": self._new_id()}
+        return {**recorded, "attempt": str(self._clock.new_uuid())}
 
     def keep_history(
         self, state: StoredConnector, recorded: Mapping[str, Any]
@@ -258,7 +259,7 @@ class RewindSteps:
             "config": dict(state.config or {}),
             **more,
         }
-        answer = self._ask("coordinator", command)
+        answer = self._requests.ask("coordinator", command, timeout_s=SLOW_ANSWER_TIMEOUT_S)
         error = answer.get("error")
         if error is None:
             return answer

@@ -14,21 +14,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.errors import ConfigError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
+from connect.node.herder.child_requests import ChildRequests
 from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.node.herder.offsets.offset_changes import OffsetChanges
 from connect.node.herder.offsets.offset_events import OffsetEvents
 from connect.node.herder.offsets.rebase import Rebase
 from connect.node.herder.offsets.rewind import UNFINISHED, RewindSteps
-from connect.node.herder.request_errors import reachable
 from connect.node.herder.requests.stored_connectors import StoredConnectors
-from connect.node.herder_api import ConflictError, NotAllowedError, OffsetPlan, Offsets
+from connect.node.node_requests import (
+    ConflictError,
+    NotAllowedError,
+    OffsetPlan,
+    Offsets,
+    reachable,
+)
 from connect.operations.connector_clients import refuse_without_snapshots
 from connect.protocol.fencing import coordinator_transactional_id, take_over
 from connect.protocol.offset_plan import OffsetTarget, plan_moves
@@ -44,9 +50,6 @@ STOP_FIRST = (
 STOP_POLL_S = 0.05
 STOP_POLLS_MAX = 600  # half a minute: the default grace of tasks
 
-Ask: TypeAlias = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
-"""Sends a command to a child process and returns its answer."""
-
 
 class StoppedConnectors:
     """Changes of stopped connectors.
@@ -57,10 +60,8 @@ class StoppedConnectors:
         admin: the cluster.
         offset_events: announces changes.
         configs: stored configurations, typed.
-        clock: wall clock.
-        ask: sends a command to a child and returns its answer.
-        ask_slow: the same, with a long time limit.
-        new_id: returns the identity of a rewind.
+        requests: to the coordinator process.
+        clock: time, and identities of rewinds.
     """
 
     def __init__(
@@ -71,27 +72,24 @@ class StoppedConnectors:
         offset_events: OffsetEvents,
         configs: ConnectorConfigs,
         *,
+        requests: ChildRequests,
         clock: Clock,
-        ask: Ask,
-        ask_slow: Ask,
-        new_id: Callable[[], str],
     ) -> None:
         self._connectors = connectors
-        self._store = store
         self._configs = configs
         self._admin = admin
         self._clock = clock
         self._offsets = OffsetChanges(store, admin, offset_events, configs)
-        self._rebase = Rebase(store, admin, offset_events, ask)
-        self._reset = ValidThroughReset(offset_events, admin, self._fence_coordinator, ask)
+        self._rebase = Rebase(store, admin, offset_events, requests)
+        self._reset = ValidThroughReset(offset_events, admin, self._fence_coordinator, requests)
         self._rewind = RewindSteps(
             store,
             self._offsets,
             offset_events,
             configs,
             fence_coordinator=self._fence_coordinator,
-            ask=ask_slow,
-            new_id=new_id,
+            requests=requests,
+            clock=clock,
         )
 
     def offsets(self, name: str) -> Offsets:
@@ -273,11 +271,6 @@ class StoppedConnectors:
         report = _rewound(name, recorded["asked"], _shown(recorded), is_begun=not is_cancelled)
         return {**report, "cancelled": is_cancelled, "results": results}
 
-    def unfinished_rewinds(self) -> int:
-        """Return the number of connectors with a rewind that has not ended."""
-        connectors = (self._store.get(name) for name in self._store.names())
-        return sum(state.rewind is not None for state in connectors)
-
     def _await_stopped(self, name: str) -> None:
         """Wait, bounded, for the tasks of a connector that was stopped just now."""
         pause = threading.Event()
@@ -306,7 +299,7 @@ class ValidThroughReset:
         offset_events: announces it in the control topic.
         admin: the cluster.
         fence_coordinator: a coordinator of the connector that is frozen sends no event after it.
-        ask: sends a command to a child and returns its answer.
+        requests: to the coordinator process.
     """
 
     def __init__(
@@ -314,12 +307,12 @@ class ValidThroughReset:
         offset_events: OffsetEvents,
         admin: KafkaAdmin,
         fence_coordinator: Callable[[ConnectorConfig], None],
-        ask: Ask,
+        requests: ChildRequests,
     ) -> None:
         self._offset_events = offset_events
         self._admin = admin
         self._fence_coordinator = fence_coordinator
-        self._ask = ask
+        self._requests = requests
 
     def run(
         self,
@@ -329,11 +322,11 @@ class ValidThroughReset:
         reason: str,
         is_applied: bool,
     ) -> dict[str, Any]:
-        """Show which tables hold claims, or withdraw them; see ``HerderApi``."""
+        """Show which tables hold claims, or withdraw them; see ``StoppedConnectors``."""
         if is_applied:
             self._fence_coordinator(config)
         ends = self._admin.high_watermarks(self._admin.partitions(config.control_topic))
-        answer = self._ask(
+        answer = self._requests.ask(
             "coordinator",
             {
                 "op": "reset_valid_through",

@@ -14,7 +14,7 @@ from typing import Any
 
 from connect.node.herder.offsets.rewind import rewind_text
 from connect.node.herder.units.units import ConnectorRun
-from connect.node.herder_api import ReportedStatus, State, TaskStatus
+from connect.node.node_requests import ReportedStatus, State, TaskStatus
 from connect.redaction.secret_values import KNOWN
 from connect.state.connector_state import StoredConnector
 from connect.state.status_state import Status

@@ -18,7 +18,7 @@ from connect.node.herder.units.connector_status import (
     status_value,
 )
 from connect.node.herder.units.units import ConnectorRun
-from connect.node.herder_api import ReportedStatus
+from connect.node.node_requests import ReportedStatus
 from connect.state.config_store import ConfigStore
 from connect.state.status_state import NodeStatus
 from connect.state.status_store import StatusStore

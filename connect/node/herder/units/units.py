@@ -19,7 +19,7 @@ from connect.backoff import Backoff, BackoffPolicy
 from connect.model.layout import Layout, TopicPartition
 from connect.node.herder.units.maintenance_plan import MaintenancePlan
 from connect.node.herder.units.target_units import TargetUnits
-from connect.node.herder_api import State
+from connect.node.node_requests import State
 from connect.processes.coordinator_names import COORDINATOR
 from connect.state.status_state import Running
 

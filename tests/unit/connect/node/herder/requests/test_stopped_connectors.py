@@ -14,7 +14,7 @@ from connect.config.connector import ConnectorConfig
 from connect.model.layout import TopicPartition
 from connect.node.herder.offsets.rewind import RewindSteps, rewind_text
 from connect.node.herder.requests.stopped_connectors import StoppedConnectors, ValidThroughReset
-from connect.node.herder_api import ConflictError, NotAllowedError
+from connect.node.node_requests import ConflictError, NotAllowedError
 from connect.protocol.offset_plan import OffsetTarget
 from connect.state.connector_state import StoredConnector
 from connect.validation.parse import parse
@@ -68,7 +68,7 @@ class CallRecorder:
 
     def run(self, *, is_applied: bool) -> dict[str, Any]:
         """A reset of two tables."""
-        reset = ValidThroughReset(self, self, self.fence, self.ask)  # type: ignore[arg-type]
+        reset = ValidThroughReset(self, self, self.fence, self)  # type: ignore[arg-type]
         state = StoredConnector("c")
         return reset.run(state, connector("c", ["db.a"]), ["db.b"], "dated 2100", is_applied)
 
@@ -107,8 +107,8 @@ def test_a_rewind_fences_the_coordinator_before_it_announces() -> None:
     steps = RewindSteps(
         *[recorder] * 4,  # type: ignore[arg-type]
         fence_coordinator=recorder.fence,
-        ask=recorder.ask,
-        new_id=str,
+        requests=recorder,  # type: ignore[arg-type]
+        clock=QuickClock(),
     )
     group = recorder.parsed(StoredConnector("c")).connect_group_id
     steps.announce("c", {"id": "r", "group": group, "offsets": [["t", 3, 7]]})
@@ -153,8 +153,8 @@ def test_a_rewind_lets_a_complete_bounded_run_read_again() -> None:
     steps = RewindSteps(
         *[stores] * 4,  # type: ignore[arg-type]
         fence_coordinator=lambda _: None,
-        ask=lambda *_: {},
-        new_id=str,
+        requests=stores,  # type: ignore[arg-type]
+        clock=QuickClock(),
     )
     recorded = {"id": "r", "offsets": [["t", 3, 7]]}
     steps.finish("c", recorded)
@@ -175,8 +175,8 @@ def test_two_requests_do_not_change_a_rewind_at_the_same_time() -> None:
     steps = RewindSteps(
         *[recorder] * 4,  # type: ignore[arg-type]
         fence_coordinator=recorder.fence,
-        ask=recorder.ask,
-        new_id=str,
+        requests=recorder,  # type: ignore[arg-type]
+        clock=QuickClock(),
     )
     with steps.alone("c"), steps.alone("d"), pytest.raises(ConflictError), steps.alone("c"):
         pass
@@ -199,10 +199,8 @@ def test_no_offsets_are_planned_while_a_rewind_is_unfinished() -> None:
     recorder = CallRecorder({})
     stopped = StoppedConnectors(
         *[recorder] * 5,  # type: ignore[arg-type]
+        requests=recorder,  # type: ignore[arg-type]
         clock=QuickClock(),
-        ask=recorder.ask,
-        ask_slow=recorder.ask,
-        new_id=str,
     )
     with pytest.raises(ConflictError, match="icefloe rewind c --yes"):
         stopped.plan_offsets("c", OffsetTarget.of("earliest", None, None, None))
@@ -246,10 +244,8 @@ def test_operations_on_snapshots_are_refused_for_delta_tables(
     recorder = DeltaConnectors({})
     stopped = StoppedConnectors(
         *[recorder] * 5,  # type: ignore[arg-type]
+        requests=recorder,  # type: ignore[arg-type]
         clock=QuickClock(),
-        ask=recorder.ask,
-        ask_slow=recorder.ask,
-        new_id=str,
     )
     with pytest.raises(NotAllowedError, match="Delta tables") as caught:
         request_(stopped)
