@@ -19,10 +19,9 @@ from connect.backoff import BackoffPolicy
 from connect.errors import Fenced, RetriableError
 from connect.model.layout import TopicPartition, spread
 from connect.node.herder.child_processes.child_assignments import ChildAssignments
-from connect.node.herder.child_processes.coordinator_processes import CoordinatorProcesses
+from connect.node.herder.child_processes.local_units import CoordinatorProcesses
 from connect.node.herder.child_processes.reconciliation import Reconciliation
-from connect.node.herder.units.target_units import TargetUnits
-from connect.node.herder.units.units import ConnectorRun, Unit
+from connect.node.herder.units.units import ConnectorRun, TargetUnits, Unit
 from connect.processes.child_main import Child
 from connect.processes.coordinator_names import coordinator_names
 from connect.processes.hosted_units import INVENTORY_INTERVAL_S, HostedUnit, HostedUnits

@@ -9,5 +9,5 @@ folders below it:
 - ``deployment``: layouts, fences, where a connector starts and ends
 - ``units``: tasks and coordinators of this node: target, observed and published state
 - ``offsets``: committed offsets of connectors that do not run, and operators' changes of them
-- used by several: ``child_requests``, ``connector_configs``, ``herder_thread``, ``periodic_jobs``
+- used by several: ``child_requests``, ``connector_configs``, ``herder_thread``
 """

@@ -22,8 +22,7 @@ from connect.node.herder.cluster.election import Election
 from connect.node.herder.deployment.deployer import Deployer
 from connect.node.herder.herder_thread import HerderThread
 from connect.node.herder.units.status_publisher import StatusPublisher
-from connect.node.herder.units.target_units import signature
-from connect.node.herder.units.units import ConnectorRun
+from connect.node.herder.units.units import ConnectorRun, signature
 from connect.state.config_store import ConfigStore
 from connect.state.status_store import StatusStore
 

@@ -28,8 +28,7 @@ from connect.clock import Clock
 from connect.errors import Fenced
 from connect.node.herder.child_processes.child_assignments import ChildAssignments
 from connect.node.herder.child_processes.child_events import ChildEvents
-from connect.node.herder.child_processes.coordinator_processes import CoordinatorProcesses
-from connect.node.herder.child_processes.local_units import LocalUnits
+from connect.node.herder.child_processes.local_units import CoordinatorProcesses, LocalUnits
 from connect.node.herder.child_processes.maintenance_runs import (
     MaintenanceRuns,
     MaintenanceSettings,
@@ -37,12 +36,10 @@ from connect.node.herder.child_processes.maintenance_runs import (
 from connect.node.herder.child_processes.reconciliation import Reconciliation
 from connect.node.herder.child_processes.remote_units import RemoteUnits
 from connect.node.herder.cluster.election import Election
-from connect.node.herder.cluster.leader import ClusterLeader
-from connect.node.herder.cluster.leader_duties import LeaderDuties
+from connect.node.herder.cluster.leader import ClusterLeader, LeaderDuties
 from connect.node.herder.convergence import Convergence
 from connect.node.herder.deployment.deployer import Deployer
-from connect.node.herder.herder_thread import TICK_S, HerderThread
-from connect.node.herder.periodic_jobs import PeriodicJobs
+from connect.node.herder.herder_thread import TICK_S, HerderThread, PeriodicJobs
 from connect.node.herder.units.status_publisher import StatusPublisher
 from connect.node.herder.units.units import ConnectorRun
 from connect.node.node_requests import ReportedStatus

@@ -20,9 +20,7 @@ from connect.node.node_requests import NodeInfo, ProbeState
 from connect.node.rest import (
     connectors,
     control,
-    loggers,
     node_info,
-    offsets,
     operations,
     overview,
     status_page,
@@ -44,9 +42,9 @@ from connect.validation.preflight.preflight import Preflight
 
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     connectors.router,
-    offsets.router,
+    connectors.offsets_router,
     plugin_list.router,
-    loggers.router,
+    node_info.loggers_router,
     node_info.router,
     overview.router,
     control.router,
@@ -189,7 +187,7 @@ def create_app(
     app.state.forwarding = Forwarding(handlers.connectors, handlers.cluster, handlers.store, others)
     add_error_handlers(app)
     for router in ROUTERS:
-        if router is not loggers.router or chosen.has_admin:
+        if router is not node_info.loggers_router or chosen.has_admin:
             # not include_router: FastAPI then matches every route twice, 40 us a request
             app.router.routes.extend(router.routes)
     hosts = frozenset({urlsplit(node.advertised_url).hostname or ""}) if users is None else None

@@ -5,6 +5,5 @@
 and no module that writes layouts or places connectors.
 
 - units that move to this node: ``remote_units``
-- several coordinator processes: ``coordinator_processes``
 - the maintenance process: ``maintenance_runs``
 """

@@ -16,10 +16,8 @@ from collections.abc import Collection
 from connect.errors import Fenced
 from connect.logs import logger
 from connect.metrics.process_metrics import gauge
-from connect.node.herder.cluster.leader import ClusterLeader
-from connect.node.herder.cluster.leader_duties import LeaderDuties
-from connect.node.herder.herder_thread import Action, HerderThread
-from connect.node.herder.periodic_jobs import PeriodicJobs
+from connect.node.herder.cluster.leader import ClusterLeader, LeaderDuties
+from connect.node.herder.herder_thread import Action, HerderThread, PeriodicJobs
 from connect.state.config_store import ConfigStore
 
 RETRY_MS = 500

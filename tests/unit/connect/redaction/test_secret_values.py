@@ -24,7 +24,7 @@ from connect.config.keys.connector_keys import KEYS, PREFIXES
 from connect.config.masking import Masker
 from connect.errors import ConfigError, IcefloeError
 from connect.metrics.process_metrics import Registry
-from connect.node.herder.units.connector_status import status_value
+from connect.node.herder.units.status_publisher import status_value
 from connect.node.node_requests import NodeInfo, ReportedStatus
 from connect.node.rest.app import create_app
 from connect.node.rest.log_levels import LogLevels
