@@ -63,7 +63,6 @@ class NodeSettings:
         started: the node's configuration, socket and child processes.
         worker_id: ``host:port`` of this node.
         url: base URL of its REST API.
-        providers: resolves placeholders.
         log_levels: levels of the process's loggers.
     """
 
@@ -124,11 +123,7 @@ class NodeParts:
         on_refused: called with a reason when the group does not accept this node.
 
     Attributes:
-        admin: the cluster.
-        store: the config topic.
-        statuses: the status topic.
         children: child processes by name.
-        herder: runs connectors.
         handlers: do what clients of the REST API request.
         member: membership in the group of nodes.
     """

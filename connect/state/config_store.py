@@ -118,8 +118,6 @@ class ConfigStore:
 
     Args:
         settings: topics and clients.
-        admin: the cluster.
-        clock: for time limits.
         on_change: called with a connector's name after a record about it was read, on the
             reading thread; must not block.
         on_logger: called on the same thread with the name of a logger and its new level.

@@ -79,7 +79,6 @@ class StoredConnector:
     """The state of one connector in the config topic.
 
     Attributes:
-        name: connector name.
         config: as sent; None when the connector does not exist (deleted, or never created).
         target: the target state that the operator set.
         is_stopped: it was set to STOPPED and not to STARTED since. It has no tasks, even if it is

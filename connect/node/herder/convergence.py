@@ -36,14 +36,11 @@ class Convergence:
 
     Args:
         runs: by connector; this class adds and removes them.
-        store: the target state.
         statuses: where problems of deployment are published.
         deployer: writes layouts and fences.
         local: the units of this node.
-        publisher: publishes statuses.
         election: whether this node leads.
         thread: runs jobs, and receives their results.
-        clock: time.
         policy: back-off of failed units and jobs.
     """
 

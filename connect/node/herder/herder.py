@@ -59,7 +59,6 @@ class Herder:
         deployer: writes layouts and fences.
         leader: members and placements, for the time that this node leads.
         children: ``worker`` and the coordinator processes; their events must go to ``received``.
-        clock: time.
         node: the first status of this node.
         policy: restarts of failed tasks and coordinators.
         refresh_ms: interval at which the leader reads the metadata of the cluster.
@@ -70,7 +69,6 @@ class Herder:
 
     Attributes:
         election: whether this node leads.
-        maintenance: the maintenance process.
     """
 
     def __init__(

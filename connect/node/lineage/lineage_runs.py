@@ -272,7 +272,6 @@ class LineageRuns:
     Args:
         namespace: of the jobs.
         facts: returns what is known of a connector; None if it sends no lineage.
-        clock: time and identities.
         interval_ms: shortest time between two events of a connector that runs.
         emit: takes each event, in order; must not block.
     """

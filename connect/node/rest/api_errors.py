@@ -35,7 +35,6 @@ class ApiError(HTTPException):
     """An error answer; ``message`` is sent, with secrets masked.
 
     Args:
-        status: HTTP status.
         message: for the caller.
         headers: further headers of the answer.
     """

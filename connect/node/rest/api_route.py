@@ -170,7 +170,6 @@ class ApiRequest(Request):
     """A request with a bounded body, which is read as the model of its path operation.
 
     Args:
-        request: as received.
         model: of the body; None when the path operation takes none.
     """
 

@@ -55,7 +55,6 @@ class CollectedMetrics:
     """The result of a collection.
 
     Attributes:
-        by_connector: connector -> metrics.
         processes: connector -> process of its coordinator, on that node; None when not received.
         missing: node -> why its metrics are missing.
     """
@@ -71,7 +70,6 @@ class ClusterMetrics:
     Args:
         metrics: of this node.
         cluster: the nodes and their addresses.
-        peers: the other nodes.
         clock: for the time after which a silent node is asked again.
     """
 

@@ -68,7 +68,6 @@ class ConfigValidator:
     Args:
         connectors: the other connectors.
         plugins: plugins that configurations may name.
-        facts: node properties.
         preflight: checks of broker and catalog; None makes none.
     """
 

@@ -35,7 +35,6 @@ class RequestHandlers:
     """The parts of a node that do what path operations request.
 
     Attributes:
-        connectors: stored connectors.
         stopped: changes of stopped connectors.
         views: Icefloe's own views of connectors.
         decisions: about the tables of running connectors.
@@ -61,8 +60,6 @@ class Services:
         handlers: the parts of the node.
         node: facts of the node.
         plugins: plugins that configurations may name.
-        validator: validates configurations.
-        log_levels: the process's loggers.
         cluster_metrics: metrics of connectors, from all nodes.
         operations: on connectors, with clients of their own.
         probe: the state that probes report.
@@ -102,7 +99,6 @@ class ReadableConnectors:
     """The connectors that the caller may read.
 
     Attributes:
-        names: their names.
         services: the objects of the application.
     """
 

@@ -36,12 +36,9 @@ class ForwardedRequest:
     """A request in a form that can be sent to another node.
 
     Attributes:
-        method: HTTP method.
         path: of the path operation, with its parameters in braces.
         values: path parameters, decoded.
         query: query parameters in order, values decoded.
-        body: as sent.
-        credentials: the caller's.
     """
 
     method: str
@@ -59,7 +56,6 @@ class Forwarding:
         connectors: whether this node has started.
         cluster: leader and placements.
         store: how far this node has read the config topic.
-        peers: the other nodes.
     """
 
     def __init__(

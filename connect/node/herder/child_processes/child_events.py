@@ -19,12 +19,10 @@ class ChildEvents:
 
     Args:
         children: names of all child processes.
-        runs: by connector.
         assignments: requests to the children.
         reconciliation: handles reports about units.
         publisher: publishes the status of this node.
         statuses: active topics.
-        clock: time.
         on_metrics: called with a child's name and its samples.
         on_changed: called with a run when its status may have changed.
         on_completed: called with a run when its bounded run is complete.

@@ -26,12 +26,10 @@ class LocalUnits:
     """Brings the units of this node in line with the target state.
 
     Args:
-        store: the target state.
         statuses: where the running units are published.
         assignments: requests to this node's children.
         remote: units of other nodes.
         coordinators: chooses the processes of coordinators.
-        worker_id: this node.
     """
 
     def __init__(
@@ -170,7 +168,6 @@ class CoordinatorProcesses:
 
     Args:
         children: names of all child processes.
-        runs: by connector.
     """
 
     def __init__(self, children: Iterable[str], runs: Mapping[str, ConnectorRun]) -> None:

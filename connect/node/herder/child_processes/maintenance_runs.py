@@ -64,7 +64,6 @@ class _Active:
     """The process that runs.
 
     Attributes:
-        run: the connector.
         config: its configuration when the process was started.
         jobs: its work.
         begun_ms: monotonic.
@@ -96,7 +95,6 @@ class MaintenanceRuns:
         runs: connectors of this node; changed by the herder only.
         settings: how the process is run.
         thread: runs what may wait.
-        clock: time.
         has_remote: returns whether another node maintains the tables of a connector.
         publish: called with a run when its process begins and when it has ended.
     """

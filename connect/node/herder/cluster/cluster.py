@@ -28,7 +28,6 @@ class ClusterView:
         statuses: statuses that nodes publish about themselves.
         admin: the id of the Kafka cluster.
         election: whether this node leads.
-        worker_id: this node.
         group_id: ``group.id`` of the cluster.
     """
 

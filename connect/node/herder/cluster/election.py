@@ -34,7 +34,6 @@ class Election:
         store: refuses writes while this node does not lead.
         duties: what a leader does periodically.
         jobs: runs the requests to the broker.
-        thread: the herder's.
         on_joined: called when this node begins to lead, and when it has joined without leading.
 
     Attributes:

@@ -108,7 +108,6 @@ class ClusterLeader:
     Args:
         store: where leader and placements are written.
         members: nodes of the cluster.
-        worker_id: this node.
         url: base URL of its REST API.
 
     Attributes:
@@ -165,7 +164,6 @@ class LeaderDuties:
         deployer: finds outdated layouts, and stores offsets again.
         jobs: runs the duties.
         thread: receives results.
-        clock: time.
         refresh_ms: interval at which the metadata of the cluster is read.
         on_outdated: called with the connectors whose layouts are outdated.
     """

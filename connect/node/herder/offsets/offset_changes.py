@@ -29,7 +29,6 @@ class OffsetChanges:
         store: pending offsets.
         admin: offsets of groups.
         offset_events: announces changes and stores them.
-        configs: stored configurations, typed.
     """
 
     def __init__(

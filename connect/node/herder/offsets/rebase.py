@@ -61,7 +61,6 @@ class Rebase:
 
     Args:
         store: layouts.
-        admin: the cluster.
         offset_events: stores control offsets.
         requests: to the coordinator process.
     """

@@ -59,7 +59,6 @@ class RewindSteps:
         store: where a rewind is recorded.
         offsets: changes of source offsets.
         offset_events: announces and stores them.
-        configs: stored configurations, typed.
         fence_coordinator: a coordinator of the connector that is frozen sends no event after it.
         requests: to the coordinator process.
         clock: identities of rewinds.

@@ -56,10 +56,7 @@ class StoppedConnectors:
 
     Args:
         connectors: access to the stored connectors.
-        store: configurations and layouts.
-        admin: the cluster.
         offset_events: announces changes.
-        configs: stored configurations, typed.
         requests: to the coordinator process.
         clock: time, and identities of rewinds.
     """
@@ -297,7 +294,6 @@ class ValidThroughReset:
 
     Args:
         offset_events: announces it in the control topic.
-        admin: the cluster.
         fence_coordinator: a coordinator of the connector that is frozen sends no event after it.
         requests: to the coordinator process.
     """

@@ -45,7 +45,6 @@ class StoredConnectors:
     """The connectors in the config topic, for the requests of one node. Thread-safe.
 
     Args:
-        store: the config topic.
         statuses: active topics.
         herder: statuses; it is informed when a write was refused because another node leads.
         clock: identities of restarts.

@@ -53,11 +53,8 @@ class OrphanAges:
     """The ages from which files that no table references may be deleted.
 
     Args:
-        store: stored configurations.
         configs: the same, typed.
-        admin: the cluster.
         reader_properties: Java-named consumer properties, for control topics.
-        clock: time.
     """
 
     def __init__(
@@ -105,14 +102,11 @@ class Views:
     Args:
         connectors: access to the stored connectors.
         herder: the observed state of connectors on this node, and their maintenance.
-        configs: stored configurations, typed.
         admin: offsets.
         reader_properties: Java-named consumer properties, for the dead letter topic.
         opened: clients for a connector's configuration and the topics ``reserved``, its catalog
             among them.
         ages: of orphan files.
-        exposition: metrics.
-        clock: for time limits.
     """
 
     def __init__(

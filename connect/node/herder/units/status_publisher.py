@@ -209,8 +209,6 @@ class StatusPublisher:
     """Writes what this node has to publish.
 
     Args:
-        store: the target state.
-        statuses: the status topic.
         node: the first status of this node.
     """
 

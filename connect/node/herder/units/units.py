@@ -276,10 +276,7 @@ class ConnectorRun:
     """One connector on this node.
 
     Attributes:
-        name: connector name.
         policy: back-off of its units.
-        coordinator: the coordinator's unit.
-        job: its convergence job.
         reports: reports of its coordinator.
         layout: the layout that was sent to the children; None when none was.
         paused_layout: the layout that a pause has stopped; None when none was.
