@@ -11,6 +11,7 @@ from connect.node.herder.child_processes.child_assignments import ChildAssignmen
 from connect.node.herder.child_processes.reconciliation import Reconciliation
 from connect.node.herder.units.status_publisher import StatusPublisher
 from connect.node.herder.units.units import ConnectorRun, Unit
+from connect.processes.unit_reports import Inventory, UnitReport
 from connect.state.status_store import StatusStore
 
 
@@ -65,9 +66,11 @@ class ChildEvents:
                 counter("child_restarts", process=child).inc()
                 self._each_unit(child, self._reconciliation.child_is_gone)
             case "state":
-                self._reconciliation.on_state(child, event, self._clock.monotonic_ms())
+                report = UnitReport.from_json(event)
+                self._reconciliation.on_state(child, report, self._clock.monotonic_ms())
             case "inventory":
-                self._reconciliation.on_inventory(child, event, self._clock.monotonic_ms())
+                inventory = Inventory.from_json(event)
+                self._reconciliation.on_inventory(child, inventory, self._clock.monotonic_ms())
             case "metrics":
                 self._on_metrics(child, event["samples"])
             case "topic_missing":
