@@ -17,6 +17,7 @@ from connect.node.rest.api_route import ApiRoute, errors
 from connect.node.rest.dependencies import ConnectorName, Services, ServicesDep, StoppedDep
 from connect.protocol.offset_plan import OffsetTarget
 from connect.redaction.secret_values import KNOWN
+from connect.state.rewind_record import RewindChoice
 
 router = APIRouter(
     prefix="/icefloe/v1/connectors/{name}", route_class=ApiRoute, tags=["tables and commits"]
@@ -167,18 +168,18 @@ def reset_valid_through(name: ConnectorName, body: m.ResetRequest, stopped: Stop
 @router.post("/rewind", dependencies=[_REWIND], responses=errors(404, 409, 503))
 def rewind(name: ConnectorName, body: om.AskRewind, stopped: StoppedDep) -> om.Rewound:
     """Take tables and source offsets of a connector back to an earlier commit."""
-    request = {
-        "timestamp_ms": body.timestamp_ms,
-        "snapshot_id": body.snapshot_id,
-        "offsets": [[at.topic, at.partition, at.offset] for at in body.offsets],
-        "beginning": body.beginning,
-        "tables": body.tables,
-        "accept": body.accept,
-        "cancel": body.cancel,
-        "replace": body.replace,
-    }
+    choice = RewindChoice(
+        body.timestamp_ms,
+        body.snapshot_id,
+        [(at.topic, at.partition, at.offset) for at in body.offsets],
+        is_to_beginning=body.beginning,
+        tables=body.tables,
+        accepted=body.accept,
+        is_cancelled=body.cancel,
+        is_replacing=body.replace,
+    )
     with not_found(f"Connector {name} not found"):
-        result = stopped.rewind(name, request, is_applied=body.apply)
+        result = stopped.rewind(name, choice, is_applied=body.apply)
     return om.Rewound.model_validate(KNOWN.masked(result, kept=_KEPT_NAMES))
 
 

@@ -34,6 +34,7 @@ from connect.node.rest.dependencies import RequestHandlers
 from connect.node.rest.log_levels import LogLevels
 from connect.protocol.offset_plan import OffsetTarget, PartitionMove
 from connect.state.config_store import ConfigStore
+from connect.state.rewind_record import RewindChoice
 from connect.state.topic_records import TargetState
 
 WORKER_ID = "127.0.0.1:8083"
@@ -354,7 +355,7 @@ class FakeHerder(
         reported = {"applied": is_applied, "reason": reason, "error": None, "tables": results}
         return {"connector": name, **reported}
 
-    def rewind(self, name: str, to: Mapping[str, Any], *, is_applied: bool) -> Mapping[str, Any]:
+    def rewind(self, name: str, choice: RewindChoice, *, is_applied: bool) -> Mapping[str, Any]:
         """A plan without changes."""
         self._get(name)
         problem = {
@@ -362,7 +363,7 @@ class FakeHerder(
             "message": "gone",
             "table": None,
             "acceptable": True,
-            "accepted": "records_gone" in to["accept"],
+            "accepted": "records_gone" in choice.accepted,
         }
         return {
             "connector": name,

@@ -41,6 +41,7 @@ from connect.protocol.offset_plan import OffsetTarget, plan_moves
 from connect.protocol.source_partitions import source_partitions
 from connect.state.config_store import ConfigStore
 from connect.state.connector_state import StoredConnector
+from connect.state.rewind_record import RewindChoice, RewindRecord
 
 STOP_FIRST = (
     "Connectors must be in the STOPPED state before their offsets can be modified. This can be "
@@ -170,41 +171,42 @@ class StoppedConnectors:
             topic=config.control_topic,
         )
 
-    def rewind(
-        self, name: str, request: Mapping[str, Any], *, is_applied: bool
-    ) -> Mapping[str, Any]:
+    def rewind(self, name: str, choice: RewindChoice, *, is_applied: bool) -> Mapping[str, Any]:
         """Show or apply the way back to an earlier commit; finish or cancel one that was begun."""
         with reachable():
             state = self._connectors.get(name)
-            if state.rewind is None and (request.get("cancel") or request.get("replace")):
+            if state.rewind is None and (choice.is_cancelled or choice.is_replacing):
                 raise NotAllowedError(f"connector {name} has no rewind that was begun")
-            if state.rewind is not None and not request.get("replace"):
-                return self._unfinished(name, state.rewind, request, is_applied=is_applied)
-            if not _has_place(request):
+            if state.rewind is not None and not choice.is_replacing:
+                return self._unfinished(name, state.rewind, choice, is_applied=is_applied)
+            if not choice.has_place:
                 raise NotAllowedError(
                     f"connector {name} has no rewind that was begun; name a commit to go back to"
                 )
             self._iceberg(state)
-            plan = self._rewind.plan(state, request)
+            plan = self._rewind.plan(state, choice)
             if not is_applied or _is_open(plan):
-                return _rewound(name, request, plan, is_begun=state.rewind is not None)
+                return _rewound(name, choice.to_json(), plan, is_begun=state.rewind is not None)
             self._await_stopped(name)
             with self._rewind.alone(name):
-                return self._begin(name, request)
+                return self._begin(name, choice)
 
-    def _begin(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _begin(self, name: str, choice: RewindChoice) -> Mapping[str, Any]:
         """Plan again, now that the connector is stopped; record the rewind and make its steps."""
         with self._connectors.change():
-            self._must_be_stopped(name, is_rewinding=bool(request.get("replace")))
+            self._must_be_stopped(name, is_rewinding=choice.is_replacing)
         state = self._connectors.get(name)
         if state.rewind is not None:  # from now on it can change no table
             released = self._rewind.release_history(state, state.rewind)
             if any(table["code"] for table in released):
                 displayed = _shown(state.rewind)
-                return {**_rewound(name, request, displayed, is_begun=True), "results": released}
-        plan = self._rewind.plan(state, request)
+                return {
+                    **_rewound(name, choice.to_json(), displayed, is_begun=True),
+                    "results": released,
+                }
+        plan = self._rewind.plan(state, choice)
         if _is_open(plan):
-            return _rewound(name, request, plan, is_begun=state.rewind is not None)
+            return _rewound(name, choice.to_json(), plan, is_begun=state.rewind is not None)
         with self._connectors.change():
             self._must_be_stopped(name, is_rewinding=state.rewind is not None)
             now = self._connectors.get(name)
@@ -212,29 +214,29 @@ class StoppedConnectors:
                 raise ConflictError(
                     f"Connector {name} was changed meanwhile; try again", connector=name
                 )
-            recorded = self._rewind.begin(state, request, plan)
+            recorded = self._rewind.begin(state, choice, plan)
         return {**self._finish_rewind(name, recorded), **plan}
 
     def _unfinished(
         self,
         name: str,
-        recorded: Mapping[str, Any],
-        request: Mapping[str, Any],
+        recorded: RewindRecord,
+        choice: RewindChoice,
         *,
         is_applied: bool,
     ) -> Mapping[str, Any]:
         """Show, finish or cancel a rewind that was begun."""
-        if _has_place(request):
+        if choice.has_place:
             raise ConflictError(UNFINISHED.format(name=name), connector=name)
         if not is_applied:
-            return _rewound(name, recorded["asked"], _shown(recorded), is_begun=True)
+            return _rewound(name, recorded.asked, _shown(recorded), is_begun=True)
         self._await_stopped(name)
         with self._rewind.alone(name):
-            if request.get("cancel"):
+            if choice.is_cancelled:
                 return self._cancel_rewind(name, recorded)
             return self._finish_rewind(name, recorded)
 
-    def _finish_rewind(self, name: str, recorded: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _finish_rewind(self, name: str, recorded: RewindRecord) -> Mapping[str, Any]:
         state = self._connectors.get(name)
         recorded = self._rewind.attempted(recorded)
         results = self._rewind.keep_history(state, recorded)
@@ -255,17 +257,17 @@ class StoppedConnectors:
         if is_done:
             with self._connectors.change():
                 self._rewind.end(name, recorded, "done")
-        report = _rewound(name, recorded["asked"], _shown(recorded), is_begun=not is_done)
+        report = _rewound(name, recorded.asked, _shown(recorded), is_begun=not is_done)
         return {**report, "applied": is_done, "results": results}
 
-    def _cancel_rewind(self, name: str, recorded: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _cancel_rewind(self, name: str, recorded: RewindRecord) -> Mapping[str, Any]:
         results = self._rewind.cancel(self._connectors.get(name), recorded)
         is_cancelled = not any(table["code"] for table in results)
         if is_cancelled:
             with self._connectors.change():
                 self._must_be_stopped(name, is_rewinding=True)
                 self._rewind.end(name, recorded, "cancelled")
-        report = _rewound(name, recorded["asked"], _shown(recorded), is_begun=not is_cancelled)
+        report = _rewound(name, recorded.asked, _shown(recorded), is_begun=not is_cancelled)
         return {**report, "cancelled": is_cancelled, "results": results}
 
     def _await_stopped(self, name: str) -> None:
@@ -348,25 +350,19 @@ class ValidThroughReset:
         }
 
 
-def _has_place(request: Mapping[str, Any]) -> bool:
-    """Return whether a request names where to go back to."""
-    is_given = any(request.get(key) is not None for key in ("timestamp_ms", "snapshot_id"))
-    return is_given or bool(request.get("offsets") or request.get("beginning"))
-
-
 def _is_open(plan: Mapping[str, Any]) -> bool:
     """Return whether a problem of the plan is not accepted."""
     return any(not problem["accepted"] for problem in plan["problems"])
 
 
-def _shown(recorded: Mapping[str, Any]) -> dict[str, Any]:
+def _shown(recorded: RewindRecord) -> dict[str, Any]:
     """Return a recorded rewind in the form of a plan."""
     return {
-        "commit": recorded["commit"],
-        "source_offsets": [[t, p, None, to] for t, p, to in recorded["offsets"]],
+        "commit": recorded.commit,
+        "source_offsets": [[t, p, None, to] for t, p, to in recorded.offsets],
         "tables": [
             {"table": table, "target_snapshot_id": target}
-            for table, target in recorded["tables"].items()
+            for table, target in recorded.tables.items()
         ],
         "problems": [],
         "says": ["this rewind was begun before and is not finished"],
@@ -374,14 +370,14 @@ def _shown(recorded: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rewound(
-    name: str, request: Mapping[str, Any], plan: Mapping[str, Any], *, is_begun: bool = False
+    name: str, asked: Mapping[str, Any], plan: Mapping[str, Any], *, is_begun: bool = False
 ) -> dict[str, Any]:
     return {
         "connector": name,
         "applied": False,
         "cancelled": False,
         "begun": is_begun,
-        "asked": dict(request),
+        "asked": dict(asked),
         "results": [],
         **plan,
     }
