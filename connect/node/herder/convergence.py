@@ -158,7 +158,7 @@ class Convergence:
                 self._local.stop_outdated(run)
             except Exception as e:  # the same: a job without a result would keep its run busy
                 error = error or e
-            self._thread.post(lambda: self._converged(run, error, is_leading=is_leading))
+            self._thread.post(self._converged, run, error, is_leading=is_leading)
 
         return converge
 

@@ -193,15 +193,15 @@ class Herder:
 
     def changed(self, name: str) -> None:
         """Handle a record about a connector that was read from the config topic."""
-        self._thread.post(lambda: self._convergence.request(name))
+        self._thread.post(self._convergence.request, name)
 
     def received(self, child: str, event: Mapping[str, Any]) -> None:
         """Handle an event of a child, or its end."""
-        self._thread.post(lambda: self._events.handle(child, event))
+        self._thread.post(self._events.handle, child, event)
 
     def lost(self, error: Fenced) -> None:
         """Handle a refused write to the store: another node leads."""
-        self._thread.post(lambda: self._on_fenced(error))
+        self._thread.post(self._on_fenced, error)
 
     def silent_ms(self) -> int:
         """Return how long the herder's thread has been busy with one event; 0 before its start."""
@@ -210,7 +210,7 @@ class Herder:
 
     def request_maintenance(self, name: str, *, is_run: bool) -> None:
         """Run a connector's maintenance now, or stop it until the next request."""
-        self._thread.post(lambda: self.maintenance.request(name, is_run=is_run))
+        self._thread.post(self.maintenance.request, name, is_run=is_run)
 
     def run_of(self, name: str) -> ConnectorRun | None:
         """Return the observed state of a connector, to read only."""
@@ -231,7 +231,7 @@ class Herder:
         Units stop on this node before they start on another one. Returns at once when no other
         node takes work.
         """
-        self._thread.post(lambda: self._publisher.publish_node(is_draining=True))
+        self._thread.post(self._publisher.publish_node, is_draining=True)
         pause = threading.Event()
         deadline_ms = self._clock.monotonic_ms() + self._grace_ms
         while self._clock.monotonic_ms() < deadline_ms:
@@ -256,7 +256,7 @@ class Herder:
         if run is not None:
             text = f"{', '.join(nodes)} to stop its tasks" if nodes else None
             run.job.waits_for = text
-            self._thread.post(lambda: self._convergence.publish(run))
+            self._thread.post(self._convergence.publish, run)
 
     def _on_fenced(self, error: Fenced) -> None:
         self.election.lost(error)

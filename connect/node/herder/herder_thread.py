@@ -12,7 +12,8 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeAlias
+from functools import partial
+from typing import ParamSpec, TypeAlias
 
 from connect.errors import Fenced, InvariantViolation, RetriableError
 from connect.logs import logger
@@ -21,6 +22,7 @@ TICK_S = 0.2
 JOBS_MAX = 8
 INBOX_MAX = 100_000
 
+P = ParamSpec("P")
 Action: TypeAlias = Callable[[], None]
 
 
@@ -35,7 +37,7 @@ class HerderThread:
     def __init__(self, on_tick: Action, on_fatal: Callable[[BaseException], None]) -> None:
         self._on_tick = on_tick
         self._on_fatal = on_fatal
-        self._inbox: queue.Queue[Action] = queue.Queue(INBOX_MAX)
+        self._inbox: queue.Queue[Callable[[], object]] = queue.Queue(INBOX_MAX)
         self._closing = threading.Event()
         self._jobs = ThreadPoolExecutor(JOBS_MAX, thread_name_prefix="job")
         self._thread = threading.Thread(target=self._run, name="herder", daemon=True)
@@ -44,18 +46,18 @@ class HerderThread:
         """Start handling actions."""
         self._thread.start()
 
-    def post(self, action: Action) -> None:
+    def post(self, action: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         """Run an action on the thread, after those that were posted before."""
-        self._inbox.put(action)
+        self._inbox.put(partial(action, *args, **kwargs))
 
-    def submit(self, job: Action) -> None:
+    def submit(self, job: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         """Run a job on another thread."""
-        self._jobs.submit(job)
+        self._jobs.submit(job, *args, **kwargs)
 
     def stop(self) -> None:
         """Stop handling actions; return when the thread has ended."""
         self._closing.set()
-        self._inbox.put(lambda: None)
+        self.post(self._closing.is_set)  # ends a wait for the next action
         if self._thread.is_alive():
             self._thread.join()
 
@@ -106,7 +108,7 @@ class PeriodicJobs:
             return
         self._busy.add(name)
         self._next_ms[name] = now_ms + pause_ms
-        self._thread.submit(lambda: self._run(name, job))
+        self._thread.submit(self._run, name, job)
 
     def expire(self, name: str) -> None:
         """Make a job due now."""
@@ -131,7 +133,7 @@ class PeriodicJobs:
         except BaseException as e:
             self._on_fatal(e)
             raise
-        self._thread.post(lambda: self._done(name, fenced))
+        self._thread.post(self._done, name, fenced)
 
     def _done(self, name: str, fenced: Fenced | None) -> None:
         self._busy.discard(name)

@@ -78,7 +78,7 @@ class Election:
         """Handle a change of the group; called on a thread of the group member."""
         if not is_chosen:
             self._store.step_down()
-        self._thread.post(lambda: self._changed(is_chosen=is_chosen, is_group_member=True))
+        self._thread.post(self._changed, is_chosen=is_chosen, is_group_member=True)
 
     def tick(self, now_ms: int) -> None:
         """Start the jobs that are due."""
@@ -114,7 +114,7 @@ class Election:
 
     def _check_members(self) -> None:
         if self._leader.members.is_alone():
-            self._thread.post(lambda: self._changed(is_chosen=True, is_group_member=False))
+            self._thread.post(self._changed, is_chosen=True, is_group_member=False)
 
     def _take_over(self) -> None:
         self._leader.take_over()

@@ -202,7 +202,7 @@ class LeaderDuties:
     def _refresh(self) -> None:
         """Find topics and partitions that were created or deleted."""
         outdated, is_open = self._deployer.outdated()
-        self._thread.post(lambda: self._refreshed(outdated, is_open=is_open))
+        self._thread.post(self._refreshed, outdated, is_open=is_open)
 
     def _refreshed(self, outdated: list[str], *, is_open: bool) -> None:
         if is_open:  # tasks with vanished partitions announce nothing until that is decided
