@@ -328,21 +328,20 @@ class NodeParts:
         self.herder.changed(name)
 
     def _received(self, on_fatal: OnFatal, child: str, event: Mapping[str, Any]) -> None:
-        if event.get("event") == "refused":
-            on_fatal(ConfigError(event["message"], code="ipc_version"))
-            return
-        if event.get("event") == "answer":
-            self._requests.answered(event)
-            return
-        if event.get("event") == "spans":
-            if self._exports.otel is not None:
-                self._exports.otel.received(event["spans"])
-            return
-        if event.get("event") == "exited":
-            self._requests.exited(child)
-        if self._exports.lineage is not None:
-            self._exports.lineage.received(child, event)
-        self.herder.received(child, event)
+        match event.get("event"):
+            case "refused":
+                on_fatal(ConfigError(event["message"], code="ipc_version"))
+            case "answer":
+                self._requests.answered(event)
+            case "spans":
+                if self._exports.otel is not None:
+                    self._exports.otel.received(event["spans"])
+            case kind:
+                if kind == "exited":
+                    self._requests.exited(child)
+                if self._exports.lineage is not None:
+                    self._exports.lineage.received(child, event)
+                self.herder.received(child, event)
 
     def _set_log_level(self, namespace: str, level: str) -> None:
         if level not in LEVELS:  # the topic may be written by other clients
@@ -355,10 +354,10 @@ class NodeParts:
 def _leader(
     settings: NodeSettings, admin: KafkaAdmin, store: ConfigStore, statuses: StatusStore
 ) -> ClusterLeader:
-    config, itself = settings.config, frozenset({settings.worker_id})
+    config = settings.config
     members = ClusterMembers(
         statuses,
-        read_members=(lambda: itself)
+        read_members=partial(frozenset, {settings.worker_id})
         if config.is_state_in_files
         else partial(member_ids, admin, config.group_id),
         worker_id=settings.worker_id,

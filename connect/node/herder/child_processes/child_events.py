@@ -75,17 +75,8 @@ class ChildEvents:
                 self._on_metrics(child, event["samples"])
             case "topic_missing":
                 self._publisher.topic_missing()
-            case "round":
-                self._on_round(event)
-            case (
-                "completed"
-                | "failed_tables"
-                | "retention"
-                | "maintenance_limits"
-                | "maintenance_due"
-            ):
-                if (run := self._runs.get(event["connector"])) is not None:
-                    self._on_report(run, event)
+            case _ if (run := self._runs.get(event.get("connector", ""))) is not None:
+                self._on_report(run, event)
 
     def _on_started(self, child: str, *, is_ready: bool) -> None:
         """Send the units that wait for the child; publish it once it is ready."""
@@ -99,7 +90,9 @@ class ChildEvents:
 
     def _on_report(self, run: ConnectorRun, event: Mapping[str, Any]) -> None:
         """Apply a report of a connector's coordinator."""
-        match event["event"]:
+        match event.get("event"):
+            case "round":
+                self._on_round(run, event)
             case "completed":
                 run.reports.completed_layout = event["layout"]
                 self._publisher.publish_running(run)
@@ -113,7 +106,7 @@ class ChildEvents:
                 self._on_changed(run)
             case "maintenance_limits":
                 run.maintenance.opened(event["limits"], self._clock.now_ms())
-            case _:
+            case "maintenance_due":
                 run.maintenance.reported(event["table"], event["work"])
 
     def _publish_children(self) -> None:
@@ -127,10 +120,7 @@ class ChildEvents:
                     act(run, unit)
             self._on_changed(run)
 
-    def _on_round(self, event: Mapping[str, Any]) -> None:
-        run = self._runs.get(event["connector"])
-        if run is None:
-            return
+    def _on_round(self, run: ConnectorRun, event: Mapping[str, Any]) -> None:
         now_ms = self._clock.now_ms()
         run.reports.received_round(event, now_ms)
         # an earlier start of the coordinator ends before the present one is RUNNING
