@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from connect.cli.job_process import run_and_exit
-from connect.cli.terminal import echo
+from connect.cli.terminal import echo, run_and_exit
 from connect.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from connect.cli.gitops.output import Output, emit
-from connect.cli.maintenance_results import result_text
+from connect.cli.gitops.output import Output, emit, result_text
 from connect.cli.rest_client import DEFAULT_URL, Url, ask
 from connect.cli.terminal import echo
 from connect.java_compat.iso_time import instant_text

@@ -106,7 +106,6 @@ class NodeClient:
 
     Args:
         server: its address and the caller's credentials.
-        clock: for waiting.
     """
 
     def __init__(self, server: Server, clock: SystemClock | None = None) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from connect.cli.gitops.connector_files import read_one
-from connect.cli.job_process import run_and_exit
+from connect.cli.terminal import run_and_exit
 from connect.errors import ConfigError
 
 

@@ -1,4 +1,4 @@
-"""What commands print, safe for a terminal and for programs that read lines.
+"""What commands print, safe for a terminal and for programs that read lines; the end of jobs.
 
 Rules of this file:
 - Names, causes and messages come from tenants. Control characters, bidirectional marks and other
@@ -10,14 +10,18 @@ Rules of this file:
 from __future__ import annotations
 
 import json
+import os
+import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NoReturn
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from connect.errors import IcefloeError
 
 _OBEYED: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _LAYOUT: Final = frozenset("\n\t")
@@ -96,3 +100,19 @@ def table(
         style = next((styles[cell] for cell in cells if cell in styles), None) if styles else None
         rendered.add_row(*map(Text, cells), style=style)
     console.print(rendered)
+
+
+def run_and_exit(run: Callable[[], int]) -> NoReturn:
+    """Run a job, print its error, and end the process with its exit status.
+
+    Args:
+        run: returns the exit status, or raises an ``IcefloeError``.
+    """
+    try:
+        status = run()
+    except IcefloeError as e:
+        error(str(e))
+        status = e.exit_status
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # a job that still waits for the broker must not delay the exit

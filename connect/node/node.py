@@ -25,8 +25,8 @@ from connect.gateways.kafka.kafka_errors import SERVICE
 from connect.logs import logger
 from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.node.herder.requests.stored_connectors import HEALTHY
-from connect.node.herder_api import Health, NodeInfo, ProbeState
 from connect.node.node_parts import NodeParts, NodeSettings
+from connect.node.node_requests import Health, NodeInfo, ProbeState
 from connect.node.node_start import NodeStart
 from connect.node.rest.app import ApiSettings, create_app
 from connect.node.rest.auth import Users
@@ -103,7 +103,7 @@ class Node:
             reserved_topics=node_topics(config.properties),
             properties=config.properties,
         )
-        return ConfigValidator(self._parts.api, BUILT_IN, facts)
+        return ConfigValidator(self._parts.handlers.connectors, BUILT_IN, facts)
 
     def wait_for_stop(self, timeout_s: float) -> bool:
         """Wait until the node stops; return whether it does."""
@@ -139,7 +139,7 @@ class Node:
         config = self._config
         users = config.users_file
         app = create_app(
-            self._parts.api,
+            self._parts.handlers,
             NodeInfo(settings.url, config.group_id),
             settings.log_levels,
             resolve=settings.providers.resolve,
@@ -184,7 +184,8 @@ class Node:
         parts = self._parts
         where = f"the broker at {self._config.bootstrap_servers} (bootstrap.servers)"
         waits = f"Worker is still starting up: it waits for {where}."
-        parts.api.set_health(Health("starting", waits))
+        connectors = parts.handlers.connectors
+        connectors.health = Health("starting", waits)
         producing = self._settings.client_properties("producer.")
         check_service = partial(require_transactions, producing, self._config.group_id)
         for step in (check_service, parts.store.start, parts.statuses.start):
@@ -199,7 +200,7 @@ class Node:
                         self._on_fatal(e)
                         return
                     _log.warning(waits, error=str(e))
-                    parts.api.set_health(Health("starting", f"{waits} {KNOWN.mask(e.message)}"))
+                    connectors.health = Health("starting", f"{waits} {KNOWN.mask(e.message)}")
                     self._stopping.wait(RETRY_PAUSE_S)
                 except IcefloeError as e:
                     self._on_fatal(e)
@@ -213,13 +214,13 @@ class Node:
             while not parts.herder.election.joined.wait(RETRY_PAUSE_S):
                 if self._stopping.is_set():
                     return
-            parts.api.set_health(HEALTHY)
+            connectors.health = HEALTHY
             _log.info("node is ready", connectors=len(parts.store.names()))
 
     def _on_fatal(self, error: BaseException) -> None:
         if self._fatal is None:
             self._fatal = error
-        self._parts.api.set_health(Health("unhealthy", str(error)))
+        self._parts.handlers.connectors.health = Health("unhealthy", str(error))
         self._stopping.set()
 
     def _on_refused(self, reason: str) -> None:
@@ -228,7 +229,7 @@ class Node:
         _log.warning(message)
         if not self._parts.herder.election.joined.is_set():
             health = Health("starting", f"Worker is still starting up: {message}")
-            self._parts.api.set_health(health)
+            self._parts.handlers.connectors.health = health
 
     def _drain(self) -> None:
         parts = self._parts

@@ -19,8 +19,8 @@ from connect.gateways.kafka.group_membership import GroupMember
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import client_properties
 from connect.metrics.process_metrics import Exposition
-from connect.node.herder.child_processes.child_requests import SLOW_ANSWER_TIMEOUT_S, ChildRequests
 from connect.node.herder.child_processes.maintenance_runs import MaintenanceSettings
+from connect.node.herder.child_requests import ChildRequests
 from connect.node.herder.cluster.cluster import ClusterView, is_placed
 from connect.node.herder.cluster.cluster_members import ClusterMembers, member_ids
 from connect.node.herder.cluster.leader import ClusterLeader
@@ -29,17 +29,17 @@ from connect.node.herder.deployment.bounded_runs import BoundedRuns
 from connect.node.herder.deployment.deployer import Deployer
 from connect.node.herder.deployment.layout_planner import LayoutPlanner
 from connect.node.herder.herder import Herder
-from connect.node.herder.node_herder import NodeHerder
 from connect.node.herder.requests.stopped_connectors import StoppedConnectors
 from connect.node.herder.requests.stored_connectors import StoredConnectors
-from connect.node.herder.requests.views import Views
-from connect.node.lineage.connector_facts import connector_facts
+from connect.node.herder.requests.views import OrphanAges, TableDecisions, Views
 from connect.node.lineage.lineage_reporter import LineageReporter
-from connect.node.lineage.lineage_runs import ConnectorFacts
+from connect.node.lineage.lineage_runs import ConnectorFacts, connector_facts
+from connect.node.metrics.node_metrics import NodeMetrics
 from connect.node.metrics.otel_reporter import OtelReporter
 from connect.node.metrics.statsd_reporter import StatsdReporter
 from connect.node.node_start import NodeStart, child_spec
 from connect.node.notifications.notifier import NodeView, Notifier
+from connect.node.rest.dependencies import RequestHandlers
 from connect.node.rest.log_levels import LEVELS, LogLevels
 from connect.operations.connector_clients import opened
 from connect.processes.supervisor import OnEvent, SupervisedChild
@@ -63,7 +63,6 @@ class NodeSettings:
         started: the node's configuration, socket and child processes.
         worker_id: ``host:port`` of this node.
         url: base URL of its REST API.
-        providers: resolves placeholders.
         log_levels: levels of the process's loggers.
     """
 
@@ -124,12 +123,8 @@ class NodeParts:
         on_refused: called with a reason when the group does not accept this node.
 
     Attributes:
-        admin: the cluster.
-        store: the config topic.
-        statuses: the status topic.
         children: child processes by name.
-        herder: runs connectors.
-        api: the herder as the REST API uses it.
+        handlers: do what clients of the REST API request.
         member: membership in the group of nodes.
     """
 
@@ -158,7 +153,6 @@ class NodeParts:
         )
         self.statuses = StatusStore(stores, self.admin, clock)
         self.children = settings.started.children
-        self._requests = ChildRequests(self.children, clock, self._coordinator_of)
         configs = ConnectorConfigs(config, settings.providers, self.store)
         leader = _leader(settings, self.admin, self.store, self.statuses)
         deployer = Deployer(
@@ -175,9 +169,10 @@ class NodeParts:
         )
         exposition = Exposition(
             clock.now_ms,
-            is_known=lambda name: self.store.get(name).config is not None,
+            is_known=self.store.has,
             is_local=partial(is_placed, self.store, settings.worker_id),
         )
+        ages = OrphanAges(self.store, configs, self.admin, stores.reader_properties, clock)
         values = config.values
         self.herder = Herder(
             store=self.store,
@@ -192,18 +187,15 @@ class NodeParts:
             grace_ms=config.drain_grace_ms,
             on_fatal=on_fatal,
             on_metrics=exposition.received,
-            maintenance=self._maintenance(on_fatal),
+            maintenance=self._maintenance(on_fatal, ages),
         )
-        self._views = self._new_views(configs, exposition, stores.reader_properties)
-        self.api = self._api(configs, deployer, exposition)
+        self._requests = ChildRequests(self.children, clock, self.herder.coordinator_process)
+        self.handlers = self._new_handlers(configs, deployer, exposition, ages)
         lineage = _lineage(settings, self.store, self.herder)
         self._exports = _Exports(_otel(settings, exposition), lineage)
         self._reporters = self._made_reporters(exposition)
         self.member = self._member(stores.reader_properties, on_refused)
         settings.started.child_events.deliver_to(partial(self._received, on_fatal))
-
-    def _coordinator_of(self, name: str) -> str:
-        return self.herder.coordinator_process(name)
 
     def _member(
         self, reader_properties: Mapping[str, str], on_refused: Callable[[str], None]
@@ -230,7 +222,10 @@ class NodeParts:
         resolved = self._settings.providers.resolve_all(config.properties)
         exposition.also(ProcessCollector(registry=None))
         view = NodeView(
-            self._settings.worker_id, config.group_id, self.api.statuses, exposition.samples
+            self._settings.worker_id,
+            config.group_id,
+            self.handlers.connectors.statuses,
+            exposition.samples,
         )
         reporters = (
             StatsdReporter.of(config, exposition),
@@ -256,44 +251,57 @@ class NodeParts:
             if export is not None:
                 export.close()
 
-    def _api(
+    def _new_handlers(
         self,
         configs: ConnectorConfigs,
         deployer: Deployer,
         exposition: Exposition,
-    ) -> NodeHerder:
-        settings = self._settings
-        connectors = StoredConnectors(self.store, self.herder.lost)
-        return NodeHerder(
-            herder=self.herder,
-            connectors=connectors,
-            stopped=StoppedConnectors(
+        ages: OrphanAges,
+    ) -> RequestHandlers:
+        settings, clock, herder = self._settings, self._settings.clock, self.herder
+        connectors = StoredConnectors(self.store, self.statuses, herder, clock)
+        views = Views(
+            connectors,
+            herder,
+            configs,
+            self.admin,
+            reader_properties=settings.client_properties("consumer."),
+            opened=partial(
+                opened, node=settings.config.properties, environ=settings.started.environ
+            ),
+            ages=ages,
+            exposition=exposition,
+            clock=clock,
+        )
+        return RequestHandlers(
+            connectors,
+            StoppedConnectors(
                 connectors,
                 self.store,
                 self.admin,
                 deployer.offset_events,
                 configs,
-                clock=settings.clock,
-                ask=self._requests.ask,
-                ask_slow=partial(self._requests.ask, timeout_s=SLOW_ANSWER_TIMEOUT_S),
-                new_id=lambda: str(settings.clock.new_uuid()),
+                requests=self._requests,
+                clock=clock,
             ),
-            store=self.store,
-            statuses=self.statuses,
-            admin=self.admin,
-            exposition=exposition,
-            ask=self._requests.ask,
-            views=self._views,
-            cluster=ClusterView(
-                self.store, self.statuses, settings.worker_id, settings.config.group_id
+            views,
+            TableDecisions(connectors, views, herder, self._requests),
+            ClusterView(
+                self.store,
+                self.statuses,
+                self.admin,
+                herder.election,
+                worker_id=settings.worker_id,
+                group_id=settings.config.group_id,
             ),
-            new_request=lambda: str(settings.clock.new_uuid()),
+            NodeMetrics(exposition, connectors, herder, self.store),
+            self.store,
         )
 
-    def _maintenance(self, on_fatal: OnFatal) -> MaintenanceSettings:
+    def _maintenance(self, on_fatal: OnFatal, ages: OrphanAges) -> MaintenanceSettings:
         return MaintenanceSettings(
             new_child=partial(self._maintenance_child, on_fatal),
-            orphan_age_ms=lambda name: self._views.orphan_age(self.store.get(name)).safe_age_ms,
+            orphan_age_ms=ages.safe_age_ms,
             is_allowed=self._settings.config.is_maintenance_allowed,
         )
 
@@ -315,46 +323,25 @@ class NodeParts:
             policy=BackoffPolicy(first_ms=30_000, longest_ms=30_000),
         )
 
-    def _new_views(
-        self,
-        configs: ConnectorConfigs,
-        exposition: Exposition,
-        reader_properties: Mapping[str, str],
-    ) -> Views:
-        settings = self._settings
-        return Views(
-            run_of=self.herder.run_of,
-            configs=configs,
-            admin=self.admin,
-            reader_properties=reader_properties,
-            opened=lambda raw, reserved: opened(
-                raw, settings.config.properties, settings.started.environ, reserved
-            ),
-            exposition=exposition,
-            clock=settings.clock,
-            maintenance_of=self.herder.maintenance.view,
-        )
-
     def _changed(self, name: str) -> None:
         self._settings.providers.learn(self.store.get(name).config or {})
         self.herder.changed(name)
 
     def _received(self, on_fatal: OnFatal, child: str, event: Mapping[str, Any]) -> None:
-        if event.get("event") == "refused":
-            on_fatal(ConfigError(event["message"], code="ipc_version"))
-            return
-        if event.get("event") == "answer":
-            self._requests.answered(event)
-            return
-        if event.get("event") == "spans":
-            if self._exports.otel is not None:
-                self._exports.otel.received(event["spans"])
-            return
-        if event.get("event") == "exited":
-            self._requests.exited(child)
-        if self._exports.lineage is not None:
-            self._exports.lineage.received(child, event)
-        self.herder.received(child, event)
+        match event.get("event"):
+            case "refused":
+                on_fatal(ConfigError(event["message"], code="ipc_version"))
+            case "answer":
+                self._requests.answered(event)
+            case "spans":
+                if self._exports.otel is not None:
+                    self._exports.otel.received(event["spans"])
+            case kind:
+                if kind == "exited":
+                    self._requests.exited(child)
+                if self._exports.lineage is not None:
+                    self._exports.lineage.received(child, event)
+                self.herder.received(child, event)
 
     def _set_log_level(self, namespace: str, level: str) -> None:
         if level not in LEVELS:  # the topic may be written by other clients
@@ -367,10 +354,10 @@ class NodeParts:
 def _leader(
     settings: NodeSettings, admin: KafkaAdmin, store: ConfigStore, statuses: StatusStore
 ) -> ClusterLeader:
-    config, itself = settings.config, frozenset({settings.worker_id})
+    config = settings.config
     members = ClusterMembers(
         statuses,
-        read_members=(lambda: itself)
+        read_members=partial(frozenset, {settings.worker_id})
         if config.is_state_in_files
         else partial(member_ids, admin, config.group_id),
         worker_id=settings.worker_id,

@@ -82,9 +82,7 @@ class NodeStart:
     """A node whose child processes have been started.
 
     Attributes:
-        config: the node's configuration.
         environ: the process's environment; children inherit it.
-        clock: time and identities.
         state_lock: holds the state folder.
         listening: the socket of the REST API; None when the node has none.
         children: child processes by name; they have been started.

@@ -64,7 +64,7 @@ class StandaloneJob:
     def _watch(self) -> None:
         parts = self._node.parts
         try:
-            while parts.api.health().status != "healthy":
+            while parts.handlers.connectors.health.status != "healthy":
                 if self._node.wait_for_stop(POLL_S):
                     return
             self._apply()
@@ -79,22 +79,22 @@ class StandaloneJob:
 
     def _apply(self) -> None:
         """Store the connectors of the command line and stop all others."""
-        api, store = self._node.parts.api, self._node.parts.store
+        connectors, store = self._node.parts.handlers.connectors, self._node.parts.store
         names = {connector.name for connector in self._connectors}
         for name in store.names():
             if name not in names:
-                api.set_target_state(name, "STOPPED")
+                connectors.set_target(name, "STOPPED")
         validator = self._node.validator
         for connector in self._connectors:
             name = connector.name
             valid = validator.valid(connector.config, EVERYBODY)
             if store.get(name).config is None:
-                api.create_connector(name, valid, initial_state=connector.target)
+                connectors.create(name, valid, initial_state=connector.target)
                 continue
-            api.put_connector(name, valid)
+            connectors.put(name, valid)
             if self._is_new_run and store.get(name).is_completed:
-                api.restart_connector(name, include_tasks=True, only_failed=False)
-            api.set_target_state(name, connector.target)
+                connectors.restart(name, include_tasks=True, only_failed=False)
+            connectors.set_target(name, connector.target)
 
     def _has_ended(self) -> bool:
         names = [connector.name for connector in self._connectors]

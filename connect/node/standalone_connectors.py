@@ -24,7 +24,6 @@ class StandaloneConnector:
     """A connector of the command line.
 
     Attributes:
-        name: of the connector.
         config: its configuration, ``name`` included.
         target: target state with which it starts.
     """

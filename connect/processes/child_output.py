@@ -114,7 +114,7 @@ class ForwardedOutput:
         silent_s, wait_s = 0.0, 0.2
         with selectors.DefaultSelector() as selector:
             for pipe in self._pipes:
-                selector.register(pipe, selectors.EVENT_READ, _Lines(self._name))
+                selector.register(pipe, selectors.EVENT_READ, _LogLines(self._name))
             while selector.get_map() and silent_s < END_TIMEOUT_S:
                 ready = selector.select(wait_s)
                 if not ready and self._group_ended.is_set():
@@ -124,7 +124,7 @@ class ForwardedOutput:
             for key in list(selector.get_map().values()):
                 self._end(selector, key.fd, key.data)
 
-    def _read(self, selector: selectors.BaseSelector, pipe: int, lines: _Lines) -> None:
+    def _read(self, selector: selectors.BaseSelector, pipe: int, lines: _LogLines) -> None:
         data = os.read(pipe, READ_BYTES)
         if not data:
             self._end(selector, pipe, lines)
@@ -132,13 +132,13 @@ class ForwardedOutput:
         self._tail = (self._tail + data)[-TAIL_BYTES:]
         lines.add(data)
 
-    def _end(self, selector: selectors.BaseSelector, pipe: int, lines: _Lines) -> None:
+    def _end(self, selector: selectors.BaseSelector, pipe: int, lines: _LogLines) -> None:
         lines.end()
         selector.unregister(pipe)
         os.close(pipe)
 
 
-class _Lines:
+class _LogLines:
     """Splits the bytes of one pipe into lines."""
 
     def __init__(self, name: str) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 import structlog
@@ -23,6 +23,7 @@ import structlog
 from connect.clock import Clock
 from connect.errors import IcefloeError
 from connect.processes.child_main import Child, error_fields
+from connect.processes.unit_reports import Inventory, UnitReport
 
 PREDECESSOR_WAIT_MS = 60_000  # longer than a stop, and than taking over a transactional id
 INVENTORY_INTERVAL_S = 2.0
@@ -107,19 +108,22 @@ class HostedUnit:
     wait: UnitWait | None = None
     ended: threading.Event = field(default_factory=threading.Event)
 
-    def fields(self, *, trace_characters_max: int | None = None) -> dict[str, Any]:
-        """Return the unit's fields in reports and in the inventory."""
+    def reported(self, *, trace_characters_max: int | None = None) -> UnitReport:
+        """Return the report of the unit's state."""
         connector, task = self.key
-        return {
-            "connector": connector,
-            "task": task,
-            "generation": self.generation,
-            "sequence": self.sequence,
-            "layout": self.layout,
-            "state": self.state,
-            "ended": self.ended.is_set(),
-            **error_fields(self.error, trace_characters_max),
-        }
+        error = error_fields(self.error, trace_characters_max)
+        return UnitReport(
+            connector,
+            task,
+            self.generation,
+            self.sequence,
+            self.layout,
+            self.state,
+            has_ended=self.ended.is_set(),
+            code=error["code"],
+            trace=error["trace"],
+            is_retriable=error["retriable"],
+        )
 
 
 class HostedUnits:
@@ -251,22 +255,19 @@ class HostedUnits:
             if unit.is_stopping:
                 self._units.pop(unit.generation, None)
 
-    def inventory(self) -> dict[str, Any]:
+    def inventory(self) -> Inventory:
         """Return all units, for the node to compare with its own state."""
         now_ms = self._clock.monotonic_ms()
         with self._lock:
-            return {
-                "event": "inventory",
-                "last_generation": self._generation_max,
-                "units": [_item(unit, now_ms) for unit in self._units.values()],
-            }
+            units = tuple(_item(unit, now_ms) for unit in self._units.values())
+            return Inventory(self._generation_max, units)
 
     def start_inventory(self) -> None:
         """Send the inventory every few seconds until the node is gone."""
 
         def run() -> None:
             pause = threading.Event()
-            while self._child.channel.send(self.inventory()):
+            while self._child.channel.send(self.inventory().to_json()):
                 self.log_waits()
                 pause.wait(INVENTORY_INTERVAL_S)
 
@@ -309,7 +310,7 @@ class HostedUnits:
 
     def _send(self, unit: HostedUnit) -> None:
         unit.sequence += 1
-        self._child.channel.send({"event": "state", **unit.fields()})
+        self._child.channel.send({"event": "state", **unit.reported().to_json()})
 
 
 def _failure(unit: HostedUnit, act: Callable[[], object]) -> BaseException | None:
@@ -327,13 +328,14 @@ def _failure(unit: HostedUnit, act: Callable[[], object]) -> BaseException | Non
     return None
 
 
-def _item(unit: HostedUnit, now_ms: int) -> dict[str, Any]:
-    item = unit.fields(trace_characters_max=INVENTORY_TRACE_CHARACTERS_MAX)
+def _item(unit: HostedUnit, now_ms: int) -> UnitReport:
+    item = unit.reported(trace_characters_max=INVENTORY_TRACE_CHARACTERS_MAX)
     if (wait := unit.wait) is not None:
-        item |= {"waits_for": wait.reason, "waited_ms": now_ms - wait.since_ms}
+        item = replace(item, waits_for=wait.reason, waited_ms=now_ms - wait.since_ms)
     if unit.progress is None or unit.ended.is_set():
         return item
-    return {**item, "idle_ms": unit.progress.idle_ms(), "idle_ms_max": unit.progress.idle_ms_max}
+    progress = unit.progress
+    return replace(item, idle_ms=progress.idle_ms(), idle_ms_max=progress.idle_ms_max)
 
 
 def _key(command: Mapping[str, Any]) -> Key:

@@ -250,8 +250,10 @@ class AnnouncedOffsets:
 
     is_any: bool = False
     events: ControlEvents | None = None
-    _ends: dict[TopicPartition, tuple[_Place, int]] = field(default_factory=dict)
-    _offset_changes: list[tuple[_Place, frozenset[TopicPartition]]] = field(default_factory=list)
+    _ends: dict[TopicPartition, tuple[_EventPlace, int]] = field(default_factory=dict)
+    _offset_changes: list[tuple[_EventPlace, frozenset[TopicPartition]]] = field(
+        default_factory=list
+    )
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
@@ -281,7 +283,7 @@ class AnnouncedOffsets:
         """Add one event of the connector."""
         event = record.event
         assert event is not None
-        position = _Place(record.partition, record.offset, event.timestamp_us)
+        position = _EventPlace(record.partition, record.offset, event.timestamp_us)
         if isinstance(event.payload, DataWritten) or record.headers.ranges:
             self.is_any = True
         if record.headers.moved is not None:
@@ -297,14 +299,14 @@ class AnnouncedOffsets:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _EventPlace:
     """The place of an event; events of two control partitions are ordered by their times."""
 
     partition: int
     offset: int
     timestamp_us: int
 
-    def is_after(self, other: _Place) -> bool:
+    def is_after(self, other: _EventPlace) -> bool:
         if self.partition == other.partition:
             return self.offset > other.offset
         return self.timestamp_us > other.timestamp_us

@@ -37,7 +37,6 @@ class StorageTopic:
     """A compacted topic in which the node stores its state.
 
     Attributes:
-        name: topic name.
         setting: the node property that names it, for errors.
         partitions: partition count of a topic that this node creates.
         replication_factor: of a topic that this node creates; -1 is the broker's default.
@@ -163,14 +162,11 @@ class CompactedTopic:
     """One compacted topic, read and written by this process. Thread-safe.
 
     Args:
-        topic: which one.
-        admin: the cluster.
         reader_properties: Java-named consumer properties.
         producer_properties: Java-named producer properties.
         transactional_id: id under which this process writes.
         on_record: called for every record in order: by the starting thread in ``start``, later by
             the topic's own thread. It must neither raise nor write.
-        clock: for time limits.
     """
 
     def __init__(
@@ -247,10 +243,8 @@ class TopicWriter:
     """Writes transactions to one topic under one transactional id; its owner locks.
 
     Args:
-        topic: topic name.
         properties: Java-named producer properties.
         transactional_id: id under which this process writes.
-        clock: for time limits.
         closing: ends retries.
     """
 
@@ -327,11 +321,8 @@ class TopicFollower:
     """Reads one topic from its start and follows it.
 
     Args:
-        topic: which one.
-        admin: the cluster.
         properties: Java-named consumer properties.
         on_record: called for every record in order.
-        clock: for time limits.
         closing: ends the following thread.
     """
 

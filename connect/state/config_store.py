@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from connect.clock import Clock
 from connect.config.node.node_config import NodeConfig
@@ -31,6 +30,7 @@ from connect.state.compacted_topic import CompactedTopic, StorageTopic
 from connect.state.connector_state import ConfigState, Leader, StoredConnector
 from connect.state.file_log import CONFIG_FILE, FileLog
 from connect.state.placement import Places
+from connect.state.rewind_record import RewindRecord
 from connect.state.state_log import OnRecord, StateLog
 from connect.state.topic_records import LEADER, LOGGER, STATE_FORMAT, Record, TargetState
 
@@ -118,8 +118,6 @@ class ConfigStore:
 
     Args:
         settings: topics and clients.
-        admin: the cluster.
-        clock: for time limits.
         on_change: called with a connector's name after a record about it was read, on the
             reading thread; must not block.
         on_logger: called on the same thread with the name of a logger and its new level.
@@ -214,6 +212,10 @@ class ConfigStore:
         with self._lock:
             return self._state.get(name)
 
+    def has(self, name: str) -> bool:
+        """Return whether the connector exists."""
+        return self.get(name).config is not None
+
     def put_connector(
         self, name: str, config: Mapping[str, str], target: TargetState | None = None
     ) -> None:
@@ -273,9 +275,10 @@ class ConfigStore:
         """Store the source offsets to set before the connector starts; None when they are set."""
         self._write_existing(name, topic_records.offsets_record(name, offsets))
 
-    def put_rewind(self, name: str, rewind: Mapping[str, Any] | None) -> None:
+    def put_rewind(self, name: str, rewind: RewindRecord | None) -> None:
         """Store a rewind that begins; None when it is done."""
-        self._write([topic_records.rewind_record(name, rewind)])
+        value = None if rewind is None else rewind.to_json()
+        self._write([topic_records.rewind_record(name, value)])
 
     def put_source_floor(self, name: str, floor: SourceFloor) -> None:
         """Store which source partitions a connector has read."""

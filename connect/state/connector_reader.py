@@ -49,7 +49,7 @@ def connector_reader(node: NodeConfig, admins: SharedAdmins) -> ReadConnector:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _ConfigRead:
     """What was read of the topic with this id: the state before these positions."""
 
     topic_id: str | None
@@ -75,7 +75,7 @@ class ConnectorReader:
     admins: SharedAdmins
     clock: Clock = field(default_factory=SystemClock)
     records: int = field(default=0, init=False)
-    _last: _Read | None = field(default=None, init=False, repr=False)
+    _last: _ConfigRead | None = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def read(self, connector: str, node: Mapping[str, str]) -> StoredConnector:
@@ -96,7 +96,7 @@ class ConnectorReader:
             last, self._last = self._last, None  # an error in the middle drops it
             if last is None or not self._continues(last, topic_id, marks):
                 starts = {tp: start for tp, (start, _) in marks.items()}
-                last = _Read(topic_id, ConfigState(), starts, 0)
+                last = _ConfigRead(topic_id, ConfigState(), starts, 0)
             ends = {tp: end for tp, (_, end) in marks.items()}
             if ends != last.positions:
                 last = replace(last, positions=self._read_on(last, ends, properties))
@@ -104,7 +104,10 @@ class ConnectorReader:
             return last.state.get(connector)
 
     def _continues(
-        self, last: _Read, topic_id: str | None, marks: Mapping[TopicPartition, tuple[int, int]]
+        self,
+        last: _ConfigRead,
+        topic_id: str | None,
+        marks: Mapping[TopicPartition, tuple[int, int]],
     ) -> bool:
         return (
             self.clock.monotonic_ms() - last.at_ms < KEPT_MS
@@ -114,7 +117,7 @@ class ConnectorReader:
         )
 
     def _read_on(
-        self, last: _Read, ends: Mapping[TopicPartition, int], properties: Mapping[str, str]
+        self, last: _ConfigRead, ends: Mapping[TopicPartition, int], properties: Mapping[str, str]
     ) -> Mapping[TopicPartition, int]:
         """Apply the records from the kept positions to the ends; return the next positions."""
         reader = LogReader({**properties, "fetch.max.wait.ms": "10"})

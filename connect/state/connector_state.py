@@ -19,6 +19,7 @@ from connect.model.layout import Layout, TopicPartition
 from connect.protocol.source_end import SourceEnd
 from connect.protocol.source_floor import RecreatedTopic, SourceFloor
 from connect.state.placement import Places
+from connect.state.rewind_record import RewindRecord
 from connect.state.topic_records import (
     ABANDONED_KEY,
     COMMIT,
@@ -79,7 +80,6 @@ class StoredConnector:
     """The state of one connector in the config topic.
 
     Attributes:
-        name: connector name.
         config: as sent; None when the connector does not exist (deleted, or never created).
         target: the target state that the operator set.
         is_stopped: it was set to STOPPED and not to STARTED since. It has no tasks, even if it is
@@ -110,7 +110,7 @@ class StoredConnector:
     pending_offsets: Mapping[TopicPartition, int] | None = None
     source_floor: SourceFloor = field(default_factory=SourceFloor)
     end: SourceEnd | None = None
-    rewind: Mapping[str, Any] | None = None
+    rewind: RewindRecord | None = None
     number_max: int = 0
     tasks_ever: int = 0
     places: Places | None = None
@@ -308,7 +308,11 @@ class ConfigState:
 
     def _rewind(self, name: str, value: Mapping[str, Any] | None) -> bool:
         partial = self._at(name)
-        partial.state = replace(partial.state, rewind=value)
+        try:
+            record = None if value is None else RewindRecord.from_json(value)
+        except (TypeError, ValueError):  # it stops the start, as every record does
+            record = RewindRecord(str(value and value.get("id")))
+        partial.state = replace(partial.state, rewind=record)
         return True
 
     def _placement(self, name: str, value: Mapping[str, Any] | None) -> bool:

@@ -57,7 +57,6 @@ class NodeStatus:
         is_ready: all its children have been ready once.
         is_draining: it is about to stop and takes no more work.
         misses: how often one of its tasks did not find a topic since the node started.
-        version: version of Icefloe.
     """
 
     worker_id: str
@@ -87,7 +86,6 @@ class Running:
 
     Attributes:
         layout: number of the layout of its tasks.
-        tasks: task ids.
         coordinator: whether it runs the coordinator.
         is_completed: the coordinator has reported that the bounded run is complete.
         is_maintaining: a process of the node maintains the connector's tables.

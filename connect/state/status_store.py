@@ -33,8 +33,6 @@ class StatusStore:
 
     Args:
         settings: topics and clients.
-        admin: the cluster.
-        clock: for time limits.
     """
 
     def __init__(self, settings: StoreSettings, admin: KafkaAdmin, clock: Clock) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from connect.cli.event_json import event_to_json
+from connect.cli.control_command import event_to_json
 from connect.jvm import jars
 from connect.jvm.java import find_java
 from control_schemas.codec import decode, encode

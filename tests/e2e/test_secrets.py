@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from connect.node.herder_api import View
+from connect.node.node_requests import View
 from tests.e2e.conftest import CANARIES
 from tests.support.running_stack import RunningStack
 from tests.support.stack import RestCatalog, S3Server, unique_name

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Producer
 from connect.clock import SystemClock
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
-from connect.node.herder_api import NodeInfo
+from connect.node.node_requests import NodeInfo
 from connect.node.rest.app import ApiSettings, create_app
 from connect.node.rest.http_middleware import CrossOrigin
 from connect.node.rest.log_levels import LogLevels
@@ -88,7 +88,12 @@ class FakeTarget:
         node = NodeInfo(f"http://{WORKER_ID}", "golden-connect", commit="0123456789abcdef")
         self._server = RestServer(
             create_app(
-                self.herder, node, levels, plugins=plugins, resolve=resolve, settings=settings
+                self.herder.handlers,
+                node,
+                levels,
+                plugins=plugins,
+                resolve=resolve,
+                settings=settings,
             )
         )
         self.send = self._server.send
@@ -123,8 +128,8 @@ class FakeTarget:
         """A connector of that name read them and is gone."""
         for partition, count in values.items():
             self.herder.produced(topic, partition, count)
-        self.herder.create_connector(group.removeprefix("connect-"), {"topics": topic})
-        self.herder.delete_connector(group.removeprefix("connect-"))
+        self.herder.create(group.removeprefix("connect-"), {"topics": topic})
+        self.herder.delete(group.removeprefix("connect-"))
 
 
 class _RecordedNode(RunningNode):

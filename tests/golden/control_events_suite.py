@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from connect.cli.event_json import event_to_json
+from connect.cli.control_command import event_to_json
 from control_schemas.codec import MalformedEvent, UnencodableEvent, decode, encode
 from tests.support.event_from_json import event_from_json
 

@@ -18,7 +18,7 @@ from connect.clock import SystemClock
 from connect.config.node.node_config import NodeConfig
 from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from connect.node.herder_api import NodeInfo
+from connect.node.node_requests import NodeInfo
 from connect.node.rest.app import ApiSettings, create_app
 from connect.node.rest.log_levels import LogLevels
 from connect.processes.child_process import free_port
@@ -92,7 +92,7 @@ def api(
     levels = LogLevels(SystemClock())
     return RestServer(
         create_app(
-            herder,
+            herder.handlers,
             NodeInfo("http://127.0.0.1:8083", node.group_id),
             levels,
             resolve=Providers(properties, environ).resolve,
@@ -391,7 +391,7 @@ def test_an_invalid_configuration_starts_no_remote_checks(checked: ValidatedConn
 def test_a_consumer_group_of_another_connector_is_refused(checked: ValidatedConnector) -> None:
     """Also by a create."""
     config: dict[str, Any] = {**checked.good, "name": "first"}
-    checked.herder.create_connector("first", config)
+    checked.herder.create("first", config)
     found = checked.errors({"iceberg.connect.group-id": "connect-first"})
     assert "connect-first belongs to connector first" in found["iceberg.connect.group-id"][0]
     assert checked.errors({"name": "first"}) == {}  # itself

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,15 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 
+from connect.clock import SystemClock
 from connect.embedded.broker import Broker
 from connect.errors import Fenced, IcefloeError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import ProducerMessage, TransactionalProducer
 from connect.metrics.process_metrics import PROCESS
 from connect.model.layout import TopicPartition
-from connect.node.herder_api import UnavailableError
+from connect.node.herder.child_requests import ChildRequests
+from connect.node.node_requests import UnavailableError
 from connect.validation.parse import parse
 from control_schemas.codec import encode
 from control_schemas.events import CommitComplete, DataComplete, Event, Payload, StartCommit
@@ -221,8 +223,8 @@ def test_a_frozen_leader_does_not_rebase_the_connector_of_its_successor(
     first.changes.alter(NAME, {TopicPartition(first.topic, 0): 1})  # an event
     first.admin.alter_offsets(group, {place: 1_000})  # above the end of the log
     tables = Tables()
-    frozen = FrozenMethod(tables, "read")
-    rebase = first.rebase(lambda *_: tables.read())
+    frozen = FrozenMethod(tables, "ask")
+    rebase = first.rebase(tables)
     with frozen_call(frozen, rebase) as errors:
         second = new_leader()
         (end,) = second.admin.ends([place]).values()
@@ -233,15 +235,22 @@ def test_a_frozen_leader_does_not_rebase_the_connector_of_its_successor(
     assert second.admin.committed(group, [place]) == {place: end}
     second.request_state("STOPPED")
     second.admin.alter_offsets(group, {place: 1_000})
-    second.rebase(lambda *_: tables.read())()
+    second.rebase(tables)()
     assert second.admin.committed(group, [place]) == {place: 0}
 
 
-class Tables:
+class Tables(ChildRequests):
     """The tables of a connector, as its coordinator process reads them."""
 
-    def read(self) -> dict[str, Any]:
+    def __init__(self) -> None:
+        super().__init__({}, SystemClock())
+
+    def ask(
+        self, child: str, message: Mapping[str, Any], *, timeout_s: float = 0
+    ) -> Mapping[str, Any]:
         """Return what a rebase does to them."""
+        del timeout_s
+        assert (child, message["op"]) == ("coordinator", "rebase")
         return {"tables": []}
 
 

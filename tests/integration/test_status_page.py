@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Error, expect
 
 from connect.clock import SystemClock
 from connect.config.connector import MaintenanceConfig
-from connect.node.herder_api import NodeInfo, ReportedStatus
+from connect.node.node_requests import NodeInfo, ReportedStatus
 from connect.node.rest.app import create_app
 from connect.node.rest.log_levels import LogLevels
 from connect.redaction.secret_values import MASK
@@ -294,8 +294,8 @@ def test_the_number_of_requests_does_not_depend_on_the_connectors(browser: Brows
     levels = LogLevels(SystemClock())
     herder = FakeHerder(levels)
     for number in range(200):
-        herder.create_connector(f"c{number:03}", {"topics": "t"})
-    app = create_app(herder, NodeInfo("http://127.0.0.1:1", "cluster"), levels)
+        herder.create(f"c{number:03}", {"topics": "t"})
+    app = create_app(herder.handlers, NodeInfo("http://127.0.0.1:1", "cluster"), levels)
     with RestServer(app) as server:
         seen = BrowserVisit(browser)
         seen.page.clock.install()
@@ -343,8 +343,8 @@ def test_a_node_with_missing_metrics_is_named(browser: Browser) -> None:
     levels = LogLevels(SystemClock())
     herder = PartlyAnsweringHerder(levels)
     for name in ("far-one", "near-one"):
-        herder.create_connector(name, {"topics": "t"})
-    app = create_app(herder, NodeInfo("http://127.0.0.1:1", "cluster"), levels)
+        herder.create(name, {"topics": "t"})
+    app = create_app(herder.handlers, NodeInfo("http://127.0.0.1:1", "cluster"), levels)
     with RestServer(app) as server:
         seen = BrowserVisit(browser)
         seen.page.goto(f"http://127.0.0.1:{server.port}/ui")
@@ -370,11 +370,11 @@ class CatalogDown(FakeHerder):
         tasks = tuple(replace(task, state="FAILED", trace=trace) for task in found.tasks)
         return replace(found, tasks=tasks)
 
-    def metric_sums(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+    def sums(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
         """Return a lag of 0 for the failed task, as it was before the first measurement."""
         self.read += 1_000
         received = {"lag_records": 0.0, "records_read": float(self.read)}
-        return {name: received for name in self.connectors() if metrics}
+        return {name: received for name in self.names() if metrics}
 
 
 def test_a_connector_whose_tasks_have_failed_is_red_with_what_to_do(browser: Browser) -> None:
@@ -383,8 +383,10 @@ def test_a_connector_whose_tasks_have_failed_is_red_with_what_to_do(browser: Bro
     herder = CatalogDown(levels)
     login = {"iceberg.catalog.s3.secret-access-key": "hidden-1", "icefloe.x.password": "${env:P}"}
     for name in ("broken", "fine-1", "fine-2"):
-        herder.create_connector(name, {"topics": "t", **login})
-    with RestServer(create_app(herder, NodeInfo("http://127.0.0.1:1", "c"), levels)) as server:
+        herder.create(name, {"topics": "t", **login})
+    with RestServer(
+        create_app(herder.handlers, NodeInfo("http://127.0.0.1:1", "c"), levels)
+    ) as server:
         seen = BrowserVisit(browser)
         seen.page.goto(f"http://127.0.0.1:{server.port}/ui")
         summary, detail = seen.page.locator("#summary"), seen.page.locator("#detail")

@@ -1,4 +1,4 @@
-"""Control events from their JSON form (``connect.cli.event_json``), for recordings of Java."""
+"""Control events from their JSON form (``connect.cli.control_command``), for recordings of Java."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from connect.cli.event_json import BOUNDS, COUNTS, DECIMAL, NO_SPEC_ID, NS_PER_US, PLAIN
+from connect.cli.control_command import BOUNDS, COUNTS, DECIMAL, NO_SPEC_ID, NS_PER_US, PLAIN
 from control_schemas.events import (
     CommitComplete,
     CommitToTable,

@@ -19,13 +19,13 @@ from connect.backoff import BackoffPolicy
 from connect.errors import Fenced, RetriableError
 from connect.model.layout import TopicPartition, spread
 from connect.node.herder.child_processes.child_assignments import ChildAssignments
-from connect.node.herder.child_processes.coordinator_processes import CoordinatorProcesses
+from connect.node.herder.child_processes.local_units import CoordinatorProcesses
 from connect.node.herder.child_processes.reconciliation import Reconciliation
-from connect.node.herder.units.target_units import TargetUnits
-from connect.node.herder.units.units import ConnectorRun, Unit
+from connect.node.herder.units.units import ConnectorRun, TargetUnits, Unit
 from connect.processes.child_main import Child
 from connect.processes.coordinator_names import coordinator_names
 from connect.processes.hosted_units import INVENTORY_INTERVAL_S, HostedUnit, HostedUnits
+from connect.processes.unit_reports import Inventory, UnitReport
 
 CONNECTORS = ("a", "b", "c")
 STEP_MS = 100
@@ -293,9 +293,10 @@ class HerderModel:
     def _on_event(self, child: str, event: Mapping[str, Any]) -> None:
         match event["event"]:
             case "state":
-                self.reconciliation.on_state(child, event, self.time.ms)
+                self.reconciliation.on_state(child, UnitReport.from_json(event), self.time.ms)
             case "inventory":
-                self.reconciliation.on_inventory(child, event, self.time.ms)
+                inventory = Inventory.from_json(event)
+                self.reconciliation.on_inventory(child, inventory, self.time.ms)
             case "round":
                 self.runs[event["connector"]].reports.received_round(event, self.time.ms)
 
@@ -376,7 +377,7 @@ class HerderModel:
         for name, process in self.processes.items():
             is_due = self._has_inventory and self.time.ms % every_ms == 0
             if is_due and process.ready_at_ms is None:
-                self.to_node(name, process.units.inventory())
+                self.to_node(name, process.units.inventory().to_json())
 
     def run(self) -> list[str]:
         """Run random faults, then none; return what is wrong at the end."""

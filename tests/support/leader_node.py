@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from connect.clock import SystemClock
 from connect.config.node.node_config import NodeConfig
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import TransactionalProducer
 from connect.model.layout import TopicPartition
+from connect.node.herder.child_requests import ChildRequests
 from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.node.herder.deployment.bounded_runs import BoundedRuns
 from connect.node.herder.deployment.deployer import Deployer
@@ -133,9 +133,9 @@ class LeaderNode:
         """Converge as the herder does; no unit runs that would have to be stopped."""
         self.deployer.converge(NAME, lambda **_: None)
 
-    def rebase(self, ask: Callable[..., Mapping[str, Any]]) -> Callable[[], object]:
-        """Return a call that rebases the stopped connector; ``ask`` answers for its tables."""
-        rebase = Rebase(self.store, self.admin, self.deployer.offset_events, ask)
+    def rebase(self, requests: ChildRequests) -> Callable[[], object]:
+        """Return a call that rebases the stopped connector; ``requests`` answers for its tables."""
+        rebase = Rebase(self.store, self.admin, self.deployer.offset_events, requests)
         state = self.store.get(NAME)
         return lambda: rebase.run(state, parse(self.config), (), is_applied=True)
 

@@ -125,7 +125,6 @@ class _Outcome:
     """What apply has done.
 
     Attributes:
-        plan: the actions.
         applied_count: of the pending actions, from the first.
         progress: of each connector in the files; empty without a wait.
     """

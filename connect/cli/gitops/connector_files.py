@@ -46,7 +46,6 @@ class DesiredConnector:
     """A connector as a file defines it.
 
     Attributes:
-        name: of the connector.
         config: its configuration, ``name`` included.
         source: the file, for messages.
         initial_state: state in which it is created; None stands for RUNNING.

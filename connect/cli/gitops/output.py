@@ -1,4 +1,4 @@
-"""Output formats of commands, and the confirmation of changes.
+"""Output formats of commands, results of maintenance as text, and the confirmation of changes.
 
 Rules of this file:
 - Every command that prints data has the option ``-o`` with the same four formats. A test holds
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Final
 
 import typer
@@ -91,3 +91,22 @@ def confirm(question: str, *, yes: bool) -> None:
         raise typer.Exit(ExitStatus.NO)
     echo("nothing was changed; run the command with --yes to apply the change", err=True)
     raise typer.Exit(ExitStatus.USAGE)
+
+
+_NUMBERS: Final = {
+    "rewritten_files": "{} data files rewritten",
+    "rewritten_bytes": "{} bytes",
+    "added_files": "into {} files",
+    "removed_delete_files": "{} delete files removed",
+    "rewritten_manifests": "{} manifests rewritten",
+    "orphan_files": "{} orphan files deleted",
+    "failed_files": "{} files not rewritten",
+    "lost_commits": "{} commits lost against others",
+}
+
+
+def result_text(result: Mapping[str, Any]) -> str:
+    """Return what a work has done, or why it failed."""
+    if result["state"] == "FAILED":
+        return f"{result['code']}: {result['message']}"
+    return ", ".join(text.format(result[key]) for key, text in _NUMBERS.items() if result.get(key))

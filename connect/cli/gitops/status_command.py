@@ -16,8 +16,7 @@ import typer
 from connect.cli.gitops.apply import cause
 from connect.cli.gitops.commands import node
 from connect.cli.gitops.connectors import COLORS, AnyNames, chosen_names, instant
-from connect.cli.gitops.output import Output, emit
-from connect.cli.maintenance_results import result_text
+from connect.cli.gitops.output import Output, emit, result_text
 from connect.cli.rest_client import DEFAULT_URL, NodeClient, RefusedError, Url
 from connect.cli.terminal import clear, echo, error, table
 from connect.clock import SystemClock

@@ -20,11 +20,6 @@ _CATALOG_IDENTITY = ("type", "catalog-impl", "uri", "warehouse")
 class ConnectorConfigs:
     """Parses stored configurations.
 
-    Args:
-        node: node configuration.
-        providers: resolves placeholders.
-        store: all configurations.
-
     Attributes:
         group_id: the node cluster's ``group.id``.
     """

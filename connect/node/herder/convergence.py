@@ -22,8 +22,7 @@ from connect.node.herder.cluster.election import Election
 from connect.node.herder.deployment.deployer import Deployer
 from connect.node.herder.herder_thread import HerderThread
 from connect.node.herder.units.status_publisher import StatusPublisher
-from connect.node.herder.units.target_units import signature
-from connect.node.herder.units.units import ConnectorRun
+from connect.node.herder.units.units import ConnectorRun, signature
 from connect.state.config_store import ConfigStore
 from connect.state.status_store import StatusStore
 
@@ -37,14 +36,11 @@ class Convergence:
 
     Args:
         runs: by connector; this class adds and removes them.
-        store: the target state.
         statuses: where problems of deployment are published.
         deployer: writes layouts and fences.
         local: the units of this node.
-        publisher: publishes statuses.
         election: whether this node leads.
         thread: runs jobs, and receives their results.
-        clock: time.
         policy: back-off of failed units and jobs.
     """
 
@@ -162,7 +158,7 @@ class Convergence:
                 self._local.stop_outdated(run)
             except Exception as e:  # the same: a job without a result would keep its run busy
                 error = error or e
-            self._thread.post(lambda: self._converged(run, error, is_leading=is_leading))
+            self._thread.post(self._converged, run, error, is_leading=is_leading)
 
         return converge
 

@@ -28,8 +28,7 @@ from connect.clock import Clock
 from connect.errors import Fenced
 from connect.node.herder.child_processes.child_assignments import ChildAssignments
 from connect.node.herder.child_processes.child_events import ChildEvents
-from connect.node.herder.child_processes.coordinator_processes import CoordinatorProcesses
-from connect.node.herder.child_processes.local_units import LocalUnits
+from connect.node.herder.child_processes.local_units import CoordinatorProcesses, LocalUnits
 from connect.node.herder.child_processes.maintenance_runs import (
     MaintenanceRuns,
     MaintenanceSettings,
@@ -37,15 +36,13 @@ from connect.node.herder.child_processes.maintenance_runs import (
 from connect.node.herder.child_processes.reconciliation import Reconciliation
 from connect.node.herder.child_processes.remote_units import RemoteUnits
 from connect.node.herder.cluster.election import Election
-from connect.node.herder.cluster.leader import ClusterLeader
-from connect.node.herder.cluster.leader_duties import LeaderDuties
+from connect.node.herder.cluster.leader import ClusterLeader, LeaderDuties
 from connect.node.herder.convergence import Convergence
 from connect.node.herder.deployment.deployer import Deployer
-from connect.node.herder.herder_thread import TICK_S, HerderThread
-from connect.node.herder.periodic_jobs import PeriodicJobs
+from connect.node.herder.herder_thread import TICK_S, HerderThread, PeriodicJobs
 from connect.node.herder.units.status_publisher import StatusPublisher
 from connect.node.herder.units.units import ConnectorRun
-from connect.node.herder_api import ReportedStatus
+from connect.node.node_requests import ReportedStatus
 from connect.processes.coordinator_names import COORDINATOR
 from connect.processes.supervisor import ChildLogs, SupervisedChild
 from connect.state.config_store import ConfigStore
@@ -62,7 +59,6 @@ class Herder:
         deployer: writes layouts and fences.
         leader: members and placements, for the time that this node leads.
         children: ``worker`` and the coordinator processes; their events must go to ``received``.
-        clock: time.
         node: the first status of this node.
         policy: restarts of failed tasks and coordinators.
         refresh_ms: interval at which the leader reads the metadata of the cluster.
@@ -73,7 +69,6 @@ class Herder:
 
     Attributes:
         election: whether this node leads.
-        maintenance: the maintenance process.
     """
 
     def __init__(
@@ -198,15 +193,15 @@ class Herder:
 
     def changed(self, name: str) -> None:
         """Handle a record about a connector that was read from the config topic."""
-        self._thread.post(lambda: self._convergence.request(name))
+        self._thread.post(self._convergence.request, name)
 
     def received(self, child: str, event: Mapping[str, Any]) -> None:
         """Handle an event of a child, or its end."""
-        self._thread.post(lambda: self._events.handle(child, event))
+        self._thread.post(self._events.handle, child, event)
 
     def lost(self, error: Fenced) -> None:
         """Handle a refused write to the store: another node leads."""
-        self._thread.post(lambda: self._on_fenced(error))
+        self._thread.post(self._on_fenced, error)
 
     def silent_ms(self) -> int:
         """Return how long the herder's thread has been busy with one event; 0 before its start."""
@@ -215,7 +210,7 @@ class Herder:
 
     def request_maintenance(self, name: str, *, is_run: bool) -> None:
         """Run a connector's maintenance now, or stop it until the next request."""
-        self._thread.post(lambda: self.maintenance.request(name, is_run=is_run))
+        self._thread.post(self.maintenance.request, name, is_run=is_run)
 
     def run_of(self, name: str) -> ConnectorRun | None:
         """Return the observed state of a connector, to read only."""
@@ -236,7 +231,7 @@ class Herder:
         Units stop on this node before they start on another one. Returns at once when no other
         node takes work.
         """
-        self._thread.post(lambda: self._publisher.publish_node(is_draining=True))
+        self._thread.post(self._publisher.publish_node, is_draining=True)
         pause = threading.Event()
         deadline_ms = self._clock.monotonic_ms() + self._grace_ms
         while self._clock.monotonic_ms() < deadline_ms:
@@ -261,7 +256,7 @@ class Herder:
         if run is not None:
             text = f"{', '.join(nodes)} to stop its tasks" if nodes else None
             run.job.waits_for = text
-            self._thread.post(lambda: self._convergence.publish(run))
+            self._thread.post(self._convergence.publish, run)
 
     def _on_fenced(self, error: Fenced) -> None:
         self.election.lost(error)

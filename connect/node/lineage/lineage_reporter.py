@@ -51,7 +51,6 @@ class LineageReporter:
     Args:
         send: sends one event (``connect.gateways.openlineage.Transport``).
         facts: returns what is known of a connector; None if it sends no lineage.
-        clock: time and identities.
         namespace: of the jobs.
         interval_ms: shortest time between two events of a connector that runs.
         events_max: that wait.

@@ -7,18 +7,24 @@ Rules of this file:
 - An event of a connector that runs has the tables that were committed to since the last event, the
   last event has all of them. Events with many tables are divided, because receivers limit sizes.
 - Topics that receive rows are in every event: the configuration names them.
+- No mapping of columns is guessed. If a transformation may rename or compute fields, no column is
+  mapped. If the records of several topics may go to several tables, no topic is named. Only columns
+  at the top level are mapped, with everything inside of them.
 - Called from the threads that read the child processes, and from the thread that sends.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID
 
 from connect.clock import Clock
+from connect.config.reserved_topics import output_topics
+from connect.errors import IcefloeError
 from connect.model.lineage_event import (
     DatasetName,
     EventKind,
@@ -29,15 +35,86 @@ from connect.model.lineage_event import (
     topic_dataset,
 )
 from connect.model.table_description import TableDescription
-from connect.node.lineage.column_mapping import ColumnMapping
+from connect.node.herder.units.units import ConnectorRun
 from connect.processes.coordinator_names import is_coordinator
 from connect.redaction.secret_values import KNOWN
+from connect.state.connector_state import StoredConnector
+
+_KEEPING: Final = frozenset(
+    {"DropHeaders", "Filter", "InsertHeader", "RegexRouter", "SetSchemaMetadata", "TimestampRouter"}
+)
+"""Transformations that change neither names nor values of fields."""
+_INSERTED: Final = ("topic", "partition", "offset", "timestamp", "static")
+_METADATA_FIELD: Final = "_kafka_metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMapping:
+    """What is known of the columns of one connector.
+
+    Attributes:
+        is_known: no transformation renames or computes fields, except those in ``added``.
+        added: columns that a transformation adds.
+        prefixes: of further columns that a transformation adds.
+        has_one_table: every topic goes to the same table.
+    """
+
+    is_known: bool
+    added: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+    has_one_table: bool = False
+
+    @classmethod
+    def of(cls, config: Mapping[str, str]) -> ColumnMapping:
+        """Return what a configuration says, as it was sent."""
+        added: set[str] = set()
+        prefixes: list[str] = []
+        tables = _listed(config.get("iceberg.tables", ""))
+        is_dynamic = config.get("iceberg.tables.dynamic-enabled", "").strip().lower() == "true"
+        has_one_table = len(tables) == 1 and not is_dynamic
+        for alias in _listed(config.get("transforms", "")):
+            prefix = f"transforms.{alias}."
+            base, _, side = config.get(f"{prefix}type", "").rpartition(".")[2].partition("$")
+            if side == "Key" or base in _KEEPING:
+                continue
+            if base == "InsertField":
+                fields = (config.get(f"{prefix}{kind}.field", "") for kind in _INSERTED)
+                added |= {field.strip().rstrip("!?") for field in fields}
+            elif base == "KafkaMetadataTransform":
+                prefixes.append(config.get(f"{prefix}field_name", _METADATA_FIELD))
+            else:
+                return cls(is_known=False)
+        return cls(
+            is_known=True,
+            added=frozenset(added),
+            prefixes=tuple(prefixes),
+            has_one_table=has_one_table,
+        )
+
+    def identity(self, columns: Iterable[str], *, topics: int) -> tuple[str, ...]:
+        """Return the columns that hold the field of their name.
+
+        Args:
+            columns: of a table, at the top level.
+            topics: number of source topics.
+        """
+        if not self.is_known or (topics > 1 and not self.has_one_table):
+            return ()
+        return tuple(c for c in columns if c not in self.added and not c.startswith(self.prefixes))
+
+
+def _listed(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
 
 TABLES_MAX: Final = 1_000
 TABLES_PER_EVENT_MAX: Final = 100
 TOPICS_MAX: Final = 10_000
 ERROR_CHARACTERS_MAX: Final = 4_000
 PROCESS_ENDED: Final = "the coordinator process ended"
+_BOOTSTRAP: Final = "bootstrap.servers"
+_READING: Final = ("consumer.override.", "iceberg.kafka.")
+_WRITING: Final = ("iceberg.kafka.", "producer.override.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +136,48 @@ class ConnectorFacts:
     is_bounded: bool = False
     output_servers: str = ""
     output_topics: frozenset[str] = frozenset()
+
+
+def connector_facts(
+    stored: StoredConnector,
+    run: ConnectorRun | None,
+    node: Mapping[str, str],
+    resolve: Callable[[str], str],
+) -> ConnectorFacts | None:
+    """Return what lineage events say of a connector; None if it is to send none.
+
+    Args:
+        stored: its state in the config topic.
+        run: what runs on this node.
+        node: the node's properties, placeholders resolved.
+        resolve: resolves the placeholders in a text.
+    """
+    config = stored.config
+    if config is None or config.get("icefloe.lineage.enabled", "").strip().lower() == "false":
+        return None
+
+    def servers(prefixes: tuple[str, ...], client: str) -> str:
+        of_node = node.get(client + _BOOTSTRAP) or node[_BOOTSTRAP]
+        overrides = (config.get(prefix + _BOOTSTRAP) for prefix in prefixes)
+        addresses = next(filter(None, overrides), of_node)
+        with contextlib.suppress(IcefloeError):  # the connector will fail for the same reason
+            addresses = resolve(addresses)
+        return addresses
+
+    written = set()
+    for topic in output_topics([config]):
+        with contextlib.suppress(IcefloeError):
+            written.add(resolve(topic).strip())
+    layout = (run.layout if run is not None else None) or stored.layout
+    topics = frozenset(tp.topic for tp in layout.partitions) if layout is not None else frozenset()
+    return ConnectorFacts(
+        servers(_READING, "consumer."),
+        topics,
+        ColumnMapping.of(config),
+        is_bounded=run is not None and run.ends is not None,
+        output_servers=servers(_WRITING, "producer."),
+        output_topics=frozenset(written),
+    )
 
 
 @dataclass(slots=True)
@@ -153,7 +272,6 @@ class LineageRuns:
     Args:
         namespace: of the jobs.
         facts: returns what is known of a connector; None if it sends no lineage.
-        clock: time and identities.
         interval_ms: shortest time between two events of a connector that runs.
         emit: takes each event, in order; must not block.
     """

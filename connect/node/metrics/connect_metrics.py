@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from connect.metrics.metric import Kind
 from connect.metrics.process_metrics import Sample
-from connect.node.herder_api import ReportedStatus
+from connect.node.node_requests import ReportedStatus
 
 Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily
 Values: TypeAlias = Mapping[tuple[str, ...], float]

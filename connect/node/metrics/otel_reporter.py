@@ -35,8 +35,6 @@ class OtelReporter:
     Args:
         metrics: sends metrics (``connect.gateways.otlp.MetricExport``).
         spans: sends spans (``connect.gateways.otlp.SpanExport``).
-        exposition: the values.
-        clock: time.
         interval_ms: between two exports of metrics.
     """
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from connect.metrics.process_metrics import Sample
-from connect.node.herder_api import ReportedStatus
+from connect.node.node_requests import ReportedStatus
 
 INCIDENTS_MAX: Final = 1_000
 REASON_CHARS: Final = 1_000
@@ -145,7 +145,7 @@ def find_incidents(
 
 
 @dataclass(slots=True)
-class _Known:
+class _IncidentState:
     incident: Incident
     first_ms: int
     last_ms: int
@@ -161,7 +161,7 @@ class IncidentLog:
     """
 
     delay_ms: int
-    _known: dict[IncidentKey, _Known] = field(default_factory=dict)
+    _known: dict[IncidentKey, _IncidentState] = field(default_factory=dict)
 
     def update(self, incidents: Iterable[Incident], now_ms: int) -> None:
         """Take the incidents that are present now."""
@@ -170,7 +170,7 @@ class IncidentLog:
             if logged is not None:
                 logged.incident, logged.last_ms = incident, now_ms
             elif len(self._known) < INCIDENTS_MAX:
-                self._known[incident.key] = _Known(incident, now_ms, now_ms)
+                self._known[incident.key] = _IncidentState(incident, now_ms, now_ms)
         for key, logged in list(self._known.items()):
             if not logged.is_delivered and now_ms - logged.last_ms > self.delay_ms:
                 del self._known[key]

@@ -23,7 +23,7 @@ from connect.errors import ConfigError, RetriableError
 from connect.gateways.webhook import Webhook, WebhookAddress
 from connect.logs import logger
 from connect.metrics.process_metrics import Sample, counter
-from connect.node.herder_api import ReportedStatus
+from connect.node.node_requests import ReportedStatus
 from connect.node.notifications.incidents import (
     DeadLetterRates,
     IncidentLog,
@@ -45,7 +45,6 @@ class NodeView:
     """What is known of the connectors.
 
     Attributes:
-        worker_id: this node.
         group_id: its cluster.
         statuses: returns the status of every connector.
         samples: returns the metrics of this node.
@@ -61,10 +60,8 @@ class Notifier:
     """Finds incidents and sends them.
 
     Args:
-        view: the connectors.
         webhook: where they are sent.
         limits: from which values on a metric is an incident.
-        clock: time.
         interval_s: between two searches.
     """
 

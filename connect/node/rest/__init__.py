@@ -5,8 +5,7 @@ Begin with ``app``, which joins the routers. The way of a request:
 - server and connections: ``transport``, ``connections``
 - middleware: ``http_middleware``, ``limits``
 - before a path operation: ``api_route``, ``auth``, ``access``, ``bodies``, ``dependencies``
-- path operations of Kafka Connect: ``connectors``, ``offsets``, ``plugins``, ``loggers``,
-  ``node_info``
+- path operations of Kafka Connect: ``connectors``, ``plugins``, ``node_info``
 - path operations of Icefloe: ``control``, ``operations``, ``overview``, ``status_page``
 - what they use: ``config_validation``, ``forwarding``, ``peers``, ``cluster_metrics``,
   ``log_levels``

@@ -41,7 +41,6 @@ class Credentials:
     """The caller's credentials, for a request to another node.
 
     Attributes:
-        headers: the caller's headers.
         certificate: the caller's certificate, if nothing else identifies the caller.
     """
 

@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from connect.errors import ConfigError, IcefloeError, RetriableError
-from connect.node.herder_api import (
+from connect.node.node_requests import (
     ConflictError,
     NotAllowedError,
     UnavailableError,
@@ -35,7 +35,6 @@ class ApiError(HTTPException):
     """An error answer; ``message`` is sent, with secrets masked.
 
     Args:
-        status: HTTP status.
         message: for the caller.
         headers: further headers of the answer.
     """

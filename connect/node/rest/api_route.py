@@ -142,7 +142,7 @@ class ApiRoute(APIRoute):
                 forwarded = await self._forwarded(read)
                 answer = await handle(read) if forwarded is None else forwarded
                 if self.rule.at == "leader" and _is_forwarded(request):
-                    position = await on_thread(request.app.state.herder.position)
+                    position = await on_thread(request.app.state.services.handlers.store.position)
                     answer.headers[POSITION] = str(position)
             return _with_accept_parameters(answer, request.headers.get("accept"))
 
@@ -170,7 +170,6 @@ class ApiRequest(Request):
     """A request with a bounded body, which is read as the model of its path operation.
 
     Args:
-        request: as received.
         model: of the body; None when the path operation takes none.
     """
 

@@ -16,13 +16,11 @@ from starlette.types import ASGIApp
 from connect.clock import SystemClock
 from connect.config.node.node_config import NodeConfig
 from connect.config.reserved_topics import node_topics
-from connect.node.herder_api import HerderApi, NodeInfo, ProbeState
+from connect.node.node_requests import NodeInfo, ProbeState
 from connect.node.rest import (
     connectors,
     control,
-    loggers,
     node_info,
-    offsets,
     operations,
     overview,
     status_page,
@@ -32,7 +30,7 @@ from connect.node.rest.api_errors import add_error_handlers
 from connect.node.rest.auth import Users
 from connect.node.rest.cluster_metrics import ClusterMetrics
 from connect.node.rest.config_validation import ConfigValidator, NodeFacts
-from connect.node.rest.dependencies import Services
+from connect.node.rest.dependencies import RequestHandlers, Services
 from connect.node.rest.forwarding import Forwarding
 from connect.node.rest.http_middleware import CrossOrigin, HttpMiddleware
 from connect.node.rest.limits import CallerTurns, SignIn
@@ -44,9 +42,9 @@ from connect.validation.preflight.preflight import Preflight
 
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     connectors.router,
-    offsets.router,
+    connectors.offsets_router,
     plugin_list.router,
-    loggers.router,
+    node_info.loggers_router,
     node_info.router,
     overview.router,
     control.router,
@@ -136,7 +134,7 @@ class Api(FastAPI):
 
 
 def create_app(
-    herder: HerderApi,
+    handlers: RequestHandlers,
     node: NodeInfo,
     log_levels: LogLevels,
     *,
@@ -151,15 +149,16 @@ def create_app(
     """Build the application.
 
     Args:
-        herder: what the API acts on.
+        handlers: the parts of the node that do what is requested.
         node: facts of the node.
-        log_levels: the process's loggers; the herder sets them too, for ``scope=cluster``.
+        log_levels: the process's loggers; the node sets them too, for ``scope=cluster``.
         plugins: plugins that configurations may name.
         resolve: resolves placeholders, for validation only.
         settings: CORS, topic tracking, admin endpoints.
         users: users and their grants; None disables authentication.
         peers: TLS towards other nodes of the cluster.
-        connector_operations: on connectors, without the herder; None: without placeholders.
+        connector_operations: on connectors, with clients of their own; None: without
+            placeholders.
         probe: the state that probes report.
 
     Returns:
@@ -167,29 +166,28 @@ def create_app(
     """
     chosen = settings or ApiSettings()
     others = Peers(peers, may_name=bool(chosen.node_certificates))
-    validator = _validator(herder, node, plugins, resolve or str, chosen)
+    validator = _validator(handlers, node, plugins, resolve or str, chosen)
     app = Api()
     app.state.services = Services(
-        herder,
+        handlers,
         node,
         plugins,
         validator,
         log_levels,
-        ClusterMetrics(herder, others, SystemClock()),
+        ClusterMetrics(handlers.metrics, handlers.cluster, others, SystemClock()),
         connector_operations
         or ConnectorOperations(chosen.properties, {}, SystemClock(), NODE_LIMITS),
         probe,
         is_tracking_topics=chosen.is_tracking_topics,
         is_topic_reset_allowed=chosen.is_topic_reset_allowed,
     )
-    app.state.herder = herder
     app.state.sign_in = None if users is None else SignIn(users, SystemClock())
     app.state.turns = CallerTurns()
     app.state.node_certificates = chosen.node_certificates
-    app.state.forwarding = Forwarding(herder, others)
+    app.state.forwarding = Forwarding(handlers.connectors, handlers.cluster, handlers.store, others)
     add_error_handlers(app)
     for router in ROUTERS:
-        if router is not loggers.router or chosen.has_admin:
+        if router is not node_info.loggers_router or chosen.has_admin:
             # not include_router: FastAPI then matches every route twice, 40 us a request
             app.router.routes.extend(router.routes)
     hosts = frozenset({urlsplit(node.advertised_url).hostname or ""}) if users is None else None
@@ -202,7 +200,7 @@ def create_app(
 
 
 def _validator(
-    herder: HerderApi,
+    handlers: RequestHandlers,
     node: NodeInfo,
     plugins: Plugins,
     resolve: Callable[[str], str],
@@ -224,4 +222,4 @@ def _validator(
             excluded=settings.reserved_topics,
             clock=SystemClock(),
         )
-    return ConfigValidator(herder, plugins, facts, preflight)
+    return ConfigValidator(handlers.connectors, plugins, facts, preflight)

@@ -17,7 +17,9 @@ from typing import Any, Final, TypeAlias
 
 from connect.clock import Clock
 from connect.errors import IcefloeError
-from connect.node.herder_api import HerderApi, ReportedStatus, UnavailableError
+from connect.node.herder.cluster.cluster import ClusterView
+from connect.node.metrics.node_metrics import NodeMetrics
+from connect.node.node_requests import ReportedStatus, UnavailableError
 from connect.node.rest.access import Credentials
 from connect.node.rest.peers import Peers
 
@@ -53,7 +55,6 @@ class CollectedMetrics:
     """The result of a collection.
 
     Attributes:
-        by_connector: connector -> metrics.
         processes: connector -> process of its coordinator, on that node; None when not received.
         missing: node -> why its metrics are missing.
     """
@@ -67,13 +68,16 @@ class ClusterMetrics:
     """Collects metrics from the nodes of the cluster. Thread-safe.
 
     Args:
-        herder: placements, and this node's own metrics.
-        peers: the other nodes.
+        metrics: of this node.
+        cluster: the nodes and their addresses.
         clock: for the time after which a silent node is asked again.
     """
 
-    def __init__(self, herder: HerderApi, peers: Peers, clock: Clock) -> None:
-        self._herder = herder
+    def __init__(
+        self, metrics: NodeMetrics, cluster: ClusterView, peers: Peers, clock: Clock
+    ) -> None:
+        self._own_metrics = metrics
+        self._cluster = cluster
         self._peers = peers
         self._clock = clock
         self._pool = ThreadPoolExecutor(ASKING_MAX, thread_name_prefix="figures")
@@ -83,7 +87,7 @@ class ClusterMetrics:
     def own(self) -> dict[str, ConnectorMetrics]:
         """Return this node's metrics by connector."""
         names = {**OF_TASKS, **OF_COORDINATOR, **OF_TIME}
-        received = self._herder.metric_sums(tuple(names.values()))
+        received = self._own_metrics.sums(tuple(names.values()))
         return {connector: _metrics(metrics) for connector, metrics in received.items()}
 
     def of(
@@ -101,11 +105,11 @@ class ClusterMetrics:
             is_alone: ask no other node.
         """
         own = self.own()
-        processes = {s.name: self._herder.coordinator_process(s.name) for s in statuses}
+        processes = {s.name: self._own_metrics.coordinator_process(s.name) for s in statuses}
         if is_alone:
             metrics = {s.name: own.get(s.name, _NOTHING) for s in statuses}
             return CollectedMetrics(metrics, processes, {})
-        urls = self._herder.nodes()
+        urls = self._cluster.nodes()
         nodes = {node for status in statuses for node in _nodes(status)}
         received: dict[str, Mapping[str, ConnectorMetrics]] = {
             n: own for n in nodes if urls.get(n, "") is None

@@ -24,7 +24,8 @@ from connect.config.source_group import group_key, source_group
 from connect.config.static_tables_policy import EVERY_STATIC_TABLE, StaticTablesPolicy
 from connect.errors import ConfigError
 from connect.gateways.access_policy import AccessPolicy
-from connect.node.herder_api import HerderApi, UnavailableError, UnknownConnectorError
+from connect.node.herder.requests.stored_connectors import StoredConnectors
+from connect.node.node_requests import UnavailableError, UnknownConnectorError
 from connect.node.rest.api_errors import ApiError
 from connect.node.rest.auth import Caller
 from connect.validation.client_policy import ClientPolicy
@@ -65,20 +66,19 @@ class ConfigValidator:
     """Validates configurations.
 
     Args:
-        herder: the other connectors.
+        connectors: the other connectors.
         plugins: plugins that configurations may name.
-        facts: node properties.
         preflight: checks of broker and catalog; None makes none.
     """
 
     def __init__(
         self,
-        herder: HerderApi,
+        connectors: StoredConnectors,
         plugins: Plugins,
         facts: NodeFacts,
         preflight: Preflight | None = None,
     ) -> None:
-        self._herder = herder
+        self._connectors = connectors
         self._plugins = plugins
         self._facts = facts
         self._preflight = preflight
@@ -188,11 +188,11 @@ class ConfigValidator:
         """Return the configurations of the other connectors that are Iceberg sinks."""
         configs: dict[str, Mapping[str, str]] = {}
         with contextlib.suppress(UnavailableError):  # starting: the creation reports it
-            for other in self._herder.connectors():
+            for other in self._connectors.names():
                 if other == name:
                     continue
                 with contextlib.suppress(UnknownConnectorError):  # deleted meanwhile
-                    config = self._herder.connector(other).config
+                    config = self._connectors.definition(other).config
                     plugin = self._plugins.connector(config.get("connector.class", ""))
                     if plugin is not None and plugin.check is not None:
                         configs[other] = config
@@ -204,7 +204,7 @@ class ConfigValidator:
         topics |= output_topics(others.values())
         for other in others:
             with contextlib.suppress(UnknownConnectorError):  # deleted meanwhile
-                topics.update(self._herder.active_topics(other))
+                topics.update(self._connectors.active_topics(other))
         return frozenset(topics)
 
     def _foreign_topics(

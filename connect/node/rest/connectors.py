@@ -1,4 +1,4 @@
-"""``/connectors``: create, read, change, delete, run, restart.
+"""``/connectors``: create, read, change, delete, run, restart; source offsets and topics.
 
 Messages and status codes are those recorded from Kafka Connect 4.3.
 """
@@ -13,8 +13,15 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Response
 from pydantic import BeforeValidator
 
-from connect.node import herder_api
-from connect.node.herder_api import TargetState, UnknownConnectorError
+from connect.node.herder.requests.stored_connectors import StoredConnectors
+from connect.node.node_requests import (
+    ConnectorDefinition,
+    NodeInfo,
+    ReportedStatus,
+    TaskStatus,
+    UnknownConnectorError,
+    UnknownTaskError,
+)
 from connect.node.rest import models as m
 from connect.node.rest.access import rule
 from connect.node.rest.api_errors import ApiError, not_found
@@ -22,15 +29,19 @@ from connect.node.rest.api_route import ApiRoute, errors, on_thread
 from connect.node.rest.dependencies import (
     CallerDep,
     ConnectorName,
-    HerderDep,
+    ConnectorsDep,
     JavaFlag,
     ReadableDep,
+    Services,
     ServicesDep,
+    StoppedDep,
 )
 from connect.redaction.secret_values import KNOWN
+from connect.state.topic_records import TargetState
 from connect.validation.plugins import Plugins
 
 router = APIRouter(prefix="/connectors", route_class=ApiRoute, tags=["connectors"])
+offsets_router = APIRouter(prefix="/connectors/{name}", route_class=ApiRoute, tags=["offsets"])
 
 _INITIAL: Final[Mapping[str, TargetState]] = {
     "RUNNING": "STARTED",
@@ -42,6 +53,11 @@ _JAVA_BLANKS = "".join(map(chr, range(33)))
 _READ: Final = rule("read", "connector")
 _OPERATE: Final = rule("operate", "connector", at="leader")
 _ADMIN: Final = rule("admin", "connector", at="leader")
+_EXTERNAL: Final = (
+    "The Connect framework-managed offsets for this connector have been {done} successfully. "
+    "However, if this connector manages offsets externally, they will need to be manually {done} "
+    "in the system that the connector uses."
+)
 
 
 def _java_int(value: Any) -> int:
@@ -70,19 +86,17 @@ async def list_connectors(
     return await on_thread(_expanded, services, names, tuple(dict.fromkeys(expand)))
 
 
-def _expanded(
-    services: ServicesDep, names: Iterable[str], expansions: Iterable[str]
-) -> m.Connectors:
+def _expanded(services: Services, names: Iterable[str], expansions: Iterable[str]) -> m.Connectors:
     entries: dict[str, m.Expanded] = {}
     for name in names:
         entry = m.Expanded()
         try:
             for part in expansions:
-                connector = services.herder.connector(name)
+                connector = services.handlers.connectors.definition(name)
                 if part == "info":
                     entry.info = info_of(connector, services.plugins)
                 elif part == "status":
-                    status = services.herder.status(name)
+                    status = services.handlers.connectors.status(name)
                     entry.status = status_of(status, connector.config, services.plugins)
         except UnknownConnectorError:
             continue  # deleted meanwhile
@@ -93,13 +107,13 @@ def _expanded(
 @router.get("/{name}", dependencies=[_READ], responses=errors(404, 503))
 async def read_connector(name: ConnectorName, services: ServicesDep) -> m.ConnectorInfo:
     """Show a connector."""
-    return info_of(_known(services.herder, name), services.plugins)
+    return info_of(_known(services.handlers.connectors, name), services.plugins)
 
 
 @router.get("/{name}/config", dependencies=[_READ], responses=errors(404, 503))
-async def read_config(name: ConnectorName, herder: HerderDep) -> m.StoredConfiguration:
+async def read_config(name: ConnectorName, connectors: ConnectorsDep) -> m.StoredConfiguration:
     """Show the configuration as sent."""
-    return m.StoredConfiguration(dict(_known(herder, name).config))
+    return m.StoredConfiguration(dict(_known(connectors, name).config))
 
 
 @router.get(
@@ -111,7 +125,8 @@ async def read_config(name: ConnectorName, herder: HerderDep) -> m.StoredConfigu
 async def read_status(name: ConnectorName, services: ServicesDep) -> m.ConnectorStatus:
     """Show the state of a connector and its tasks."""
     with not_found(f"No status found for connector {name}"):
-        status, connector = services.herder.status(name), services.herder.connector(name)
+        status = services.handlers.connectors.status(name)
+        connector = services.handlers.connectors.definition(name)
     return status_of(status, connector.config, services.plugins)
 
 
@@ -130,7 +145,7 @@ def create_connector(
         raise ApiError(403, f"{caller.name} lacks the role admin for connector {name}")
     initial = None if body.initial_state is None else _INITIAL[body.initial_state]
     valid = services.validator.valid(_named(body.config, name), caller)
-    created = services.herder.create_connector(name, valid, initial_state=initial)
+    created = services.handlers.connectors.create(name, valid, initial_state=initial)
     response.headers["location"] = _location(services.node, name)
     return info_of(created, services.plugins)
 
@@ -149,7 +164,7 @@ def put_config(
 ) -> m.ConnectorInfo:
     """Create a connector, or replace its configuration."""
     valid = services.validator.valid(_named(body.root, name), caller)
-    is_new, connector = services.herder.put_connector(name, valid)
+    is_new, connector = services.handlers.connectors.put(name, valid)
     if is_new:
         response.status_code = 201
         response.headers["location"] = _location(services.node, name)
@@ -161,13 +176,13 @@ def patch_config(
     name: ConnectorName, body: m.Configuration, caller: CallerDep, services: ServicesDep
 ) -> m.ConnectorInfo:
     """Change some keys of a configuration: null removes a key; the name stays."""
-    current = _known(services.herder, name)
+    current = _known(services.handlers.connectors, name)
     if body.root.get("name") is not None:
         _named(body.root, current.name)
     changed: dict[str, str | None] = {**current.config, **body.root}
     merged = {k: v for k, v in changed.items() if v is not None}
     valid = services.validator.valid(merged, caller)
-    _, connector = services.herder.put_connector(current.name, valid)
+    _, connector = services.handlers.connectors.put(current.name, valid)
     return info_of(connector, services.plugins)
 
 
@@ -178,9 +193,9 @@ def patch_config(
     dependencies=[_ADMIN],
     responses=errors(404, 503),
 )
-def delete_connector(name: ConnectorName, herder: HerderDep) -> None:
+def delete_connector(name: ConnectorName, connectors: ConnectorsDep) -> None:
     """Delete a connector; its offsets stay."""
-    herder.delete_connector(_known(herder, name).name)
+    connectors.delete(_known(connectors, name).name)
 
 
 @router.put(
@@ -190,9 +205,9 @@ def delete_connector(name: ConnectorName, herder: HerderDep) -> None:
     dependencies=[_OPERATE],
     responses=errors(404, 503),
 )
-def pause_connector(name: ConnectorName, herder: HerderDep) -> None:
+def pause_connector(name: ConnectorName, connectors: ConnectorsDep) -> None:
     """Pause a connector."""
-    _set_target(herder, name, "PAUSED")
+    _set_target(connectors, name, "PAUSED")
 
 
 @router.put(
@@ -202,9 +217,9 @@ def pause_connector(name: ConnectorName, herder: HerderDep) -> None:
     dependencies=[_OPERATE],
     responses=errors(404, 503),
 )
-def resume_connector(name: ConnectorName, herder: HerderDep) -> None:
+def resume_connector(name: ConnectorName, connectors: ConnectorsDep) -> None:
     """Resume a connector."""
-    _set_target(herder, name, "STARTED")
+    _set_target(connectors, name, "STARTED")
 
 
 @router.put(
@@ -214,9 +229,9 @@ def resume_connector(name: ConnectorName, herder: HerderDep) -> None:
     dependencies=[_OPERATE],
     responses=errors(404, 503),
 )
-def stop_connector(name: ConnectorName, herder: HerderDep) -> None:
+def stop_connector(name: ConnectorName, connectors: ConnectorsDep) -> None:
     """Stop a connector: it keeps no tasks."""
-    _set_target(herder, name, "STOPPED")
+    _set_target(connectors, name, "STOPPED")
 
 
 @router.post(
@@ -239,20 +254,20 @@ def restart_connector(
 ) -> m.ConnectorStatus | Response:
     """Restart a connector, its tasks, or failed ones: 204 without parameters, otherwise 202."""
     with not_found(f"Unknown connector: {name}"):
-        status = services.herder.restart_connector(
+        status = services.handlers.connectors.restart(
             name, include_tasks=include_tasks, only_failed=only_failed
         )
-        config = services.herder.connector(name).config
+        config = services.handlers.connectors.definition(name).config
     if not include_tasks and not only_failed:
         return Response(status_code=204)
     return status_of(status, config, services.plugins)
 
 
 @router.get("/{name}/tasks", dependencies=[_READ], responses=errors(404, 503))
-async def read_tasks(name: ConnectorName, herder: HerderDep) -> m.TaskConfigurations:
+async def read_tasks(name: ConnectorName, connectors: ConnectorsDep) -> m.TaskConfigurations:
     """Show the configuration of each task."""
-    name = _known(herder, name).name
-    configs = herder.task_configs(name)
+    name = _known(connectors, name).name
+    configs = connectors.task_configs(name)
     return m.TaskConfigurations(
         [
             m.TaskConfiguration(id=m.TaskId(connector=name, task=task), config=dict(configs[task]))
@@ -279,8 +294,8 @@ async def read_task_status(
 ) -> m.TaskState:
     """Show the state of a task."""
     try:
-        status = next(t for t in services.herder.status(name).tasks if t.id == task)
-        config = services.herder.connector(name).config
+        status = next(t for t in services.handlers.connectors.status(name).tasks if t.id == task)
+        config = services.handlers.connectors.definition(name).config
     except (UnknownConnectorError, StopIteration):
         raise ApiError(404, f"No status found for task {name}-{task}") from None
     return _task_state(status, _version(config, services.plugins))
@@ -293,17 +308,17 @@ async def read_task_status(
     dependencies=[_OPERATE],
     responses=errors(404, 503),
 )
-def restart_task(name: ConnectorName, task: TaskNumber, herder: HerderDep) -> None:
+def restart_task(name: ConnectorName, task: TaskNumber, connectors: ConnectorsDep) -> None:
     """Restart a task."""
     try:
-        herder.restart_task(name, task)
+        connectors.restart_task(name, task)
     except UnknownConnectorError:
         raise ApiError(404, f"Unknown connector: {name}") from None
-    except herder_api.UnknownTaskError:
+    except UnknownTaskError:
         raise ApiError(404, f"Unknown task: {name}-{task}") from None
 
 
-def info_of(connector: herder_api.ConnectorDefinition, plugins: Plugins) -> m.ConnectorInfo:
+def info_of(connector: ConnectorDefinition, plugins: Plugins) -> m.ConnectorInfo:
     """Return the body of ``GET /connectors/<name>``."""
     return m.ConnectorInfo(
         name=connector.name,
@@ -314,7 +329,7 @@ def info_of(connector: herder_api.ConnectorDefinition, plugins: Plugins) -> m.Co
 
 
 def status_of(
-    status: herder_api.ReportedStatus, config: Mapping[str, str], plugins: Plugins
+    status: ReportedStatus, config: Mapping[str, str], plugins: Plugins
 ) -> m.ConnectorStatus:
     """Return the body of ``GET /connectors/<name>/status``."""
     version = _version(config, plugins)
@@ -331,7 +346,7 @@ def status_of(
     )
 
 
-def _task_state(task: herder_api.TaskStatus, version: str | None) -> m.TaskState:
+def _task_state(task: TaskStatus, version: str | None) -> m.TaskState:
     return m.TaskState(
         id=task.id,
         state=task.state,
@@ -355,19 +370,19 @@ def _type(config: Mapping[str, str], plugins: Plugins) -> m.ConnectorType:
     )
 
 
-def _location(node: herder_api.NodeInfo, name: str) -> str:
+def _location(node: NodeInfo, name: str) -> str:
     path = quote(name, safe="!$&'()*+,;=:@-._~")
     return f"{node.advertised_url}/connectors/{path}"
 
 
-def _known(herder: herder_api.HerderApi, name: str) -> herder_api.ConnectorDefinition:
+def _known(connectors: StoredConnectors, name: str) -> ConnectorDefinition:
     with not_found(f"Connector {name} not found"):
-        return herder.connector(name)
+        return connectors.definition(name)
 
 
-def _set_target(herder: herder_api.HerderApi, name: str, state: TargetState) -> None:
+def _set_target(connectors: StoredConnectors, name: str, state: TargetState) -> None:
     with not_found(f"Unknown connector {name}"):
-        herder.set_target_state(name, state)
+        connectors.set_target(name, state)
 
 
 def _named(config: Mapping[str, str | None], name: str) -> dict[str, str | None]:
@@ -384,3 +399,66 @@ def _named(config: Mapping[str, str | None], name: str) -> dict[str, str | None]
             f"({name})",
         )
     return {**config, "name": name}
+
+
+@offsets_router.get("/offsets", dependencies=[_READ], responses=errors(404, 503))
+def read_offsets(name: ConnectorName, stopped: StoppedDep) -> m.ConnectorOffsets:
+    """Show the committed source offsets."""
+    with not_found(f"Connector {name} not found"):
+        offsets = stopped.offsets(name)
+    return m.ConnectorOffsets(
+        offsets=[
+            m.ConnectorOffset(
+                partition=m.OffsetPartition(kafka_partition=partition, kafka_topic=topic),
+                offset=None if offset is None else m.OffsetValue(kafka_offset=offset),
+            )
+            for (topic, partition), offset in sorted(offsets.items())
+        ]
+    )
+
+
+@offsets_router.patch("/offsets", dependencies=[_OPERATE], responses=errors(404, 409, 503))
+def alter_offsets(name: ConnectorName, body: m.ChangeOfOffsets, stopped: StoppedDep) -> m.Message:
+    """Change the source offsets of a stopped connector; a null offset is reset."""
+    targets = {
+        (entry.partition.kafka_topic, entry.partition.kafka_partition): (
+            None if entry.offset is None else entry.offset.kafka_offset
+        )
+        for entry in body.offsets
+    }
+    with not_found(f"Connector {name} not found"):
+        stopped.alter_offsets(name, targets)
+    return m.Message(message=_EXTERNAL.format(done="altered"))
+
+
+@offsets_router.delete("/offsets", dependencies=[_OPERATE], responses=errors(404, 409, 503))
+def reset_offsets(name: ConnectorName, stopped: StoppedDep) -> m.Message:
+    """Reset the source offsets of a stopped connector."""
+    with not_found(f"Connector {name} not found"):
+        stopped.reset_offsets(name)
+    return m.Message(message=_EXTERNAL.format(done="reset"))
+
+
+@offsets_router.get("/topics", dependencies=[_READ], responses=errors(403, 503))
+def read_topics(name: ConnectorName, services: ServicesDep) -> m.ActiveTopics:
+    """List the topics that a connector has read."""
+    if not services.is_tracking_topics:
+        raise ApiError(403, "Topic tracking is disabled.")
+    topics = list(services.handlers.connectors.active_topics(name))
+    return m.ActiveTopics({name: m.TopicList(topics=topics)})
+
+
+@offsets_router.put(
+    "/topics/reset",
+    status_code=202,
+    response_class=Response,
+    dependencies=[rule("operate", "connector")],
+    responses=errors(403, 503),
+)
+def reset_topics(name: ConnectorName, services: ServicesDep) -> None:
+    """Reset the list of topics that a connector has read."""
+    if not services.is_tracking_topics:
+        raise ApiError(403, "Topic tracking is disabled.")
+    if not services.is_topic_reset_allowed:
+        raise ApiError(403, "Topic tracking reset is disabled.")
+    services.handlers.connectors.reset_active_topics(name)

@@ -8,15 +8,16 @@ from typing import Any, Final
 from fastapi import APIRouter
 
 from connect.errors import ConfigError
-from connect.node.herder_api import HerderApi, OffsetPlan, View
+from connect.node.node_requests import OffsetPlan, View
 from connect.node.rest import models as m
 from connect.node.rest import operation_models as om
 from connect.node.rest.access import rule
 from connect.node.rest.api_errors import ApiError, not_found
 from connect.node.rest.api_route import ApiRoute, errors
-from connect.node.rest.dependencies import ConnectorName, HerderDep
+from connect.node.rest.dependencies import ConnectorName, Services, ServicesDep, StoppedDep
 from connect.protocol.offset_plan import OffsetTarget
 from connect.redaction.secret_values import KNOWN
+from connect.state.rewind_record import RewindChoice
 
 router = APIRouter(
     prefix="/icefloe/v1/connectors/{name}", route_class=ApiRoute, tags=["tables and commits"]
@@ -32,74 +33,74 @@ _KEPT_NAMES: Final = frozenset({"connector", "state"})
 
 
 @router.get("/tables", dependencies=[_READ], responses=errors(404, 503))
-def read_tables(name: ConnectorName, herder: HerderDep) -> m.Tables:
+def read_tables(name: ConnectorName, services: ServicesDep) -> m.Tables:
     """Show the last outcome of each table."""
-    return m.Tables.model_validate(_view(herder, name, "tables"))
+    return m.Tables.model_validate(_view(services, name, "tables"))
 
 
 @router.get("/rounds", dependencies=[_READ], responses=errors(404, 503))
-def read_rounds(name: ConnectorName, herder: HerderDep) -> m.Rounds:
+def read_rounds(name: ConnectorName, services: ServicesDep) -> m.Rounds:
     """Show the last commit rounds."""
-    return m.Rounds.model_validate(_view(herder, name, "rounds"))
+    return m.Rounds.model_validate(_view(services, name, "rounds"))
 
 
 @router.get("/lag", dependencies=[_READ], responses=errors(404, 503))
-def read_lag(name: ConnectorName, herder: HerderDep) -> m.Lag:
+def read_lag(name: ConnectorName, services: ServicesDep) -> m.Lag:
     """Show the number of records that are not in tables yet."""
-    return m.Lag.model_validate(_view(herder, name, "lag"))
+    return m.Lag.model_validate(_view(services, name, "lag"))
 
 
 @router.get("/orphan-age", dependencies=[_READ], responses=errors(404, 503))
-def read_orphan_age(name: ConnectorName, herder: HerderDep) -> m.OrphanAge:
+def read_orphan_age(name: ConnectorName, services: ServicesDep) -> m.OrphanAge:
     """Show the age from which files that no table references may be deleted."""
-    return m.OrphanAge.model_validate(_view(herder, name, "orphan-age"))
+    return m.OrphanAge.model_validate(_view(services, name, "orphan-age"))
 
 
 @router.get("/maintenance", dependencies=[_READ], responses=errors(404, 503))
-def read_maintenance(name: ConnectorName, herder: HerderDep) -> om.Maintenance:
+def read_maintenance(name: ConnectorName, services: ServicesDep) -> om.Maintenance:
     """Show which maintenance of tables is due, runs, and was done."""
-    return om.Maintenance.model_validate(_view(herder, name, "maintenance"))
+    return om.Maintenance.model_validate(_view(services, name, "maintenance"))
 
 
 @router.post("/maintenance/run", dependencies=[_DECIDE], responses=errors(404, 409, 503))
-def run_maintenance(name: ConnectorName, herder: HerderDep) -> om.Maintenance:
+def run_maintenance(name: ConnectorName, services: ServicesDep) -> om.Maintenance:
     """Begin all enabled maintenance of all tables now, also after a stop."""
-    return _requested(herder, name, is_run=True)
+    return _requested(services, name, is_run=True)
 
 
 @router.post("/maintenance/stop", dependencies=[_DECIDE], responses=errors(404, 409, 503))
-def stop_maintenance(name: ConnectorName, herder: HerderDep) -> om.Maintenance:
+def stop_maintenance(name: ConnectorName, services: ServicesDep) -> om.Maintenance:
     """Stop maintenance, until a run is requested or the node is started again."""
-    return _requested(herder, name, is_run=False)
+    return _requested(services, name, is_run=False)
 
 
 @router.get("/audit", dependencies=[rule("read", "connector")], responses=errors(404, 503))
-def read_audit(name: ConnectorName, herder: HerderDep) -> m.Audit:
+def read_audit(name: ConnectorName, services: ServicesDep) -> m.Audit:
     """Compare rows in with rows out; reads the control topic and every manifest."""
-    return m.Audit.model_validate(_view(herder, name, "audit"))
+    return m.Audit.model_validate(_view(services, name, "audit"))
 
 
 @router.post("/tables/{table}/retry", dependencies=[_DECIDE], responses=errors(404, 409, 503))
-def retry_table(name: ConnectorName, table: str, herder: HerderDep) -> m.TableDecisionResult:
+def retry_table(name: ConnectorName, table: str, services: ServicesDep) -> m.TableDecisionResult:
     """Try a failed table again now."""
     with not_found(f"Connector {name} not found"):
         return m.TableDecisionResult.model_validate(
-            KNOWN.masked(herder.decide_table(name, table, "retry"))
+            KNOWN.masked(services.handlers.decisions.decide(name, table, "retry"))
         )
 
 
 @router.post("/tables/{table}/skip", dependencies=[_DECIDE], responses=errors(404, 409, 503))
-def skip_table(name: ConnectorName, table: str, herder: HerderDep) -> m.TableDecisionResult:
+def skip_table(name: ConnectorName, table: str, services: ServicesDep) -> m.TableDecisionResult:
     """Give up the waiting files of a failed table."""
     with not_found(f"Connector {name} not found"):
         return m.TableDecisionResult.model_validate(
-            KNOWN.masked(herder.decide_table(name, table, "skip"))
+            KNOWN.masked(services.handlers.decisions.decide(name, table, "skip"))
         )
 
 
 @router.post("/offsets/plan", dependencies=[_PLAN], responses=errors(404, 409, 503))
 def plan_offsets(
-    name: ConnectorName, body: om.AskOffsetPlan, herder: HerderDep
+    name: ConnectorName, body: om.AskOffsetPlan, stopped: StoppedDep
 ) -> om.PlannedOffsets:
     """Show where source offsets would be moved, and what that costs; changes nothing."""
     try:
@@ -107,7 +108,7 @@ def plan_offsets(
     except ConfigError as error:
         raise ApiError(400, error.message) from None
     with not_found(f"Connector {name} not found"):
-        plan = herder.plan_offsets(name, target)
+        plan = stopped.plan_offsets(name, target)
     moves = [
         om.OffsetMove(
             topic=move.tp.topic,
@@ -149,45 +150,45 @@ def _warnings(name: str, plan: OffsetPlan) -> Iterator[str]:
 
 
 @router.post("/control/rebase", dependencies=[_CONTROL], responses=errors(404, 409, 503))
-def rebase(name: ConnectorName, body: m.RebaseRequest, herder: HerderDep) -> m.Rebased:
+def rebase(name: ConnectorName, body: m.RebaseRequest, stopped: StoppedDep) -> m.Rebased:
     """Let a stopped connector continue without lost events of its control topic."""
     with not_found(f"Connector {name} not found"):
-        result = herder.rebase(name, body.tables, is_applied=body.apply)
+        result = stopped.rebase(name, body.tables, is_applied=body.apply)
     return m.Rebased.model_validate(KNOWN.masked(result))
 
 
 @router.post("/control/vtts/reset", dependencies=[_CONTROL], responses=errors(404, 409, 503))
-def reset_valid_through(name: ConnectorName, body: m.ResetRequest, herder: HerderDep) -> m.Reset:
+def reset_valid_through(name: ConnectorName, body: m.ResetRequest, stopped: StoppedDep) -> m.Reset:
     """Withdraw the valid-through time that a stopped connector claimed."""
     with not_found(f"Connector {name} not found"):
-        result = herder.reset_valid_through(name, body.tables, body.reason, is_applied=body.apply)
+        result = stopped.reset_valid_through(name, body.tables, body.reason, is_applied=body.apply)
     return m.Reset.model_validate(KNOWN.masked(result))
 
 
 @router.post("/rewind", dependencies=[_REWIND], responses=errors(404, 409, 503))
-def rewind(name: ConnectorName, body: om.AskRewind, herder: HerderDep) -> om.Rewound:
+def rewind(name: ConnectorName, body: om.AskRewind, stopped: StoppedDep) -> om.Rewound:
     """Take tables and source offsets of a connector back to an earlier commit."""
-    request = {
-        "timestamp_ms": body.timestamp_ms,
-        "snapshot_id": body.snapshot_id,
-        "offsets": [[at.topic, at.partition, at.offset] for at in body.offsets],
-        "beginning": body.beginning,
-        "tables": body.tables,
-        "accept": body.accept,
-        "cancel": body.cancel,
-        "replace": body.replace,
-    }
+    choice = RewindChoice(
+        body.timestamp_ms,
+        body.snapshot_id,
+        [(at.topic, at.partition, at.offset) for at in body.offsets],
+        is_to_beginning=body.beginning,
+        tables=body.tables,
+        accepted=body.accept,
+        is_cancelled=body.cancel,
+        is_replacing=body.replace,
+    )
     with not_found(f"Connector {name} not found"):
-        result = herder.rewind(name, request, is_applied=body.apply)
+        result = stopped.rewind(name, choice, is_applied=body.apply)
     return om.Rewound.model_validate(KNOWN.masked(result, kept=_KEPT_NAMES))
 
 
-def _requested(herder: HerderApi, name: str, *, is_run: bool) -> om.Maintenance:
+def _requested(services: Services, name: str, *, is_run: bool) -> om.Maintenance:
     with not_found(f"Connector {name} not found"):
-        result = herder.request_maintenance(name, is_run=is_run)
+        result = services.handlers.decisions.request_maintenance(name, is_run=is_run)
     return om.Maintenance.model_validate(KNOWN.masked(result, kept=_KEPT_NAMES))
 
 
-def _view(herder: HerderApi, name: str, view: View) -> Any:
+def _view(services: Services, name: str, view: View) -> Any:
     with not_found(f"Connector {name} not found"):
-        return KNOWN.masked(herder.connector_view(name, view), kept=_KEPT_NAMES)
+        return KNOWN.masked(services.handlers.views.show(name, view), kept=_KEPT_NAMES)

@@ -14,14 +14,42 @@ from typing import Annotated, Any, TypeAlias, cast
 from fastapi import Depends, Path, Request
 from pydantic import BeforeValidator
 
-from connect.node.herder_api import HerderApi, NodeInfo, ProbeState
+from connect.node.herder.cluster.cluster import ClusterView
+from connect.node.herder.requests.stopped_connectors import StoppedConnectors
+from connect.node.herder.requests.stored_connectors import StoredConnectors
+from connect.node.herder.requests.views import TableDecisions, Views
+from connect.node.metrics.node_metrics import NodeMetrics
+from connect.node.node_requests import NodeInfo, ProbeState
 from connect.node.rest.access import CALLER, Credentials, credentials_of
 from connect.node.rest.auth import Caller
 from connect.node.rest.cluster_metrics import ClusterMetrics
 from connect.node.rest.config_validation import ConfigValidator
 from connect.node.rest.log_levels import LogLevels
 from connect.operations.connector_operations import ConnectorOperations
+from connect.state.config_store import ConfigStore
 from connect.validation.plugins import Plugins
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHandlers:
+    """The parts of a node that do what path operations request.
+
+    Attributes:
+        stopped: changes of stopped connectors.
+        views: Icefloe's own views of connectors.
+        decisions: about the tables of running connectors.
+        cluster: nodes, leader and placements.
+        metrics: of this node.
+        store: how far this node has read the config topic.
+    """
+
+    connectors: StoredConnectors
+    stopped: StoppedConnectors
+    views: Views
+    decisions: TableDecisions
+    cluster: ClusterView
+    metrics: NodeMetrics
+    store: ConfigStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +57,17 @@ class Services:
     """The objects that path operations use; one of each per application.
 
     Attributes:
-        herder: connectors of the cluster.
+        handlers: the parts of the node.
         node: facts of the node.
         plugins: plugins that configurations may name.
-        validator: validates configurations.
-        log_levels: the process's loggers.
         cluster_metrics: metrics of connectors, from all nodes.
-        operations: on connectors, without the herder.
+        operations: on connectors, with clients of their own.
         probe: the state that probes report.
         is_tracking_topics: whether active topics are kept.
         is_topic_reset_allowed: whether they may be reset.
     """
 
-    herder: HerderApi
+    handlers: RequestHandlers
     node: NodeInfo
     plugins: Plugins
     validator: ConfigValidator
@@ -58,9 +84,14 @@ async def services(request: Request) -> Services:
     return cast("Services", request.app.state.services)
 
 
-async def herder(request: Request) -> HerderApi:
-    """Return the herder."""
-    return cast("Services", request.app.state.services).herder
+async def connectors(request: Request) -> StoredConnectors:
+    """Return what does requests about stored connectors."""
+    return cast("Services", request.app.state.services).handlers.connectors
+
+
+async def stopped(request: Request) -> StoppedConnectors:
+    """Return what does requests that need a stopped connector."""
+    return cast("Services", request.app.state.services).handlers.stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +99,6 @@ class ReadableConnectors:
     """The connectors that the caller may read.
 
     Attributes:
-        names: their names.
         services: the objects of the application.
     """
 
@@ -80,7 +110,8 @@ async def readable(request: Request) -> ReadableConnectors:
     """Return the connectors that the caller may read; one dependency takes less than two."""
     of_application = cast("Services", request.app.state.services)
     admitted = cast("Caller", request.scope[CALLER])
-    names = [name for name in of_application.herder.connectors() if admitted.may("read", name)]
+    stored = of_application.handlers.connectors.names()
+    names = [name for name in stored if admitted.may("read", name)]
     return ReadableConnectors(names, of_application)
 
 
@@ -99,7 +130,8 @@ def _java_boolean(value: Any) -> Any:
 
 
 ServicesDep: TypeAlias = Annotated[Services, Depends(services)]
-HerderDep: TypeAlias = Annotated[HerderApi, Depends(herder)]
+ConnectorsDep: TypeAlias = Annotated[StoredConnectors, Depends(connectors)]
+StoppedDep: TypeAlias = Annotated[StoppedConnectors, Depends(stopped)]
 CallerDep: TypeAlias = Annotated[Caller, Depends(caller)]
 ReadableDep: TypeAlias = Annotated[ReadableConnectors, Depends(readable)]
 CredentialsDep: TypeAlias = Annotated[Credentials, Depends(credentials)]

@@ -16,9 +16,12 @@ from urllib.parse import quote, urlencode
 
 from fastapi import Response
 
-from connect.node.herder_api import ConflictError, HerderApi
+from connect.node.herder.cluster.cluster import ClusterView
+from connect.node.herder.requests.stored_connectors import StoredConnectors
+from connect.node.node_requests import ConflictError
 from connect.node.rest.access import Credentials
 from connect.node.rest.peers import FORWARD, Peers
+from connect.state.config_store import ConfigStore
 
 FORWARD_TIMEOUT_S: Final = 90.0
 READ_TIMEOUT_S: Final = 10.0
@@ -33,12 +36,9 @@ class ForwardedRequest:
     """A request in a form that can be sent to another node.
 
     Attributes:
-        method: HTTP method.
         path: of the path operation, with its parameters in braces.
         values: path parameters, decoded.
         query: query parameters in order, values decoded.
-        body: as sent.
-        credentials: the caller's.
     """
 
     method: str
@@ -53,12 +53,21 @@ class Forwarding:
     """Forwards requests.
 
     Args:
-        herder: leader and placements.
-        peers: the other nodes.
+        connectors: whether this node has started.
+        cluster: leader and placements.
+        store: how far this node has read the config topic.
     """
 
-    def __init__(self, herder: HerderApi, peers: Peers) -> None:
-        self._herder = herder
+    def __init__(
+        self,
+        connectors: StoredConnectors,
+        cluster: ClusterView,
+        store: ConfigStore,
+        peers: Peers,
+    ) -> None:
+        self._connectors = connectors
+        self._cluster = cluster
+        self._store = store
         self._peers = peers
 
     def answer(
@@ -71,7 +80,10 @@ class Forwarding:
             UnavailableError: the node is starting, or the other one does not answer.
         """
         is_local = request.path.startswith("/admin") and ("scope", "cluster") not in request.query
-        url = None if is_local else self._herder.node_to_ask(at, request.values.get("name"))
+        if is_local:
+            return None
+        self._connectors.check_started()
+        url = self._cluster.node_to_ask(at, request.values.get("name"))
         if url is None:
             return None
         if FORWARD not in request.query:
@@ -94,7 +106,7 @@ class Forwarding:
         )
         position = reply.headers.get(POSITION, "")
         if position.isdecimal():
-            self._herder.await_position(int(position), READ_BACK_S)
+            self._store.await_position(int(position), READ_BACK_S)
         forwarded = {"location", "retry-after", "content-type"}
         headers = {k: v for k, v in reply.headers.items() if k in forwarded}
         return Response(reply.content, reply.status_code, headers)

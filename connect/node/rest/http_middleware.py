@@ -154,7 +154,6 @@ class HttpMiddleware:
     Args:
         app: the router.
         methods_of: returns the methods of a path, none when there is no such path.
-        cross_origin: CORS settings.
         hosts: valid names in ``Host``; None is any.
     """
 

@@ -106,7 +106,6 @@ class Attempts:
     """How many wrong passwords each address may still send.
 
     Args:
-        clock: monotonic time.
         sources_max: how many addresses are remembered.
     """
 
@@ -146,12 +145,7 @@ class Attempts:
 
 
 class SignIn:
-    """Authenticates callers; no caller waits for the password check of another one.
-
-    Args:
-        users: known ones.
-        clock: monotonic time.
-    """
+    """Authenticates callers; no caller waits for the password check of another one."""
 
     def __init__(self, users: Users, clock: Clock) -> None:
         self.users = users

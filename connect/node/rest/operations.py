@@ -139,7 +139,7 @@ def _dead_letter(
 
 def _stored(services: Services, name: str) -> dict[str, str]:
     with not_found(f"Connector {name} not found"):
-        return {**services.herder.connector(name).config, "name": name}
+        return {**services.handlers.connectors.definition(name).config, "name": name}
 
 
 def _valid(
@@ -151,7 +151,7 @@ def _valid(
         ApiError: 400, with every error.
         UnavailableError: the node is starting and does not know the other connectors yet.
     """
-    services.herder.connectors()
+    services.handlers.connectors.names()
     if config.get("name", name) != name:
         raise ApiError(
             400,

@@ -14,7 +14,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query
 
 from connect.config.masking import displayed_value
-from connect.node.herder_api import ReportedStatus, UnknownConnectorError
+from connect.node.node_requests import ReportedStatus, UnknownConnectorError
 from connect.node.rest import models as m
 from connect.node.rest.access import rule
 from connect.node.rest.api_errors import not_found
@@ -38,10 +38,10 @@ def read_overview(
 ) -> m.Overview:
     """Show the connectors that the caller may read, with the caller's role for each."""
     statuses = []
-    for name in services.herder.connectors():
+    for name in services.handlers.connectors.names():
         if caller.may("read", name):
             try:
-                statuses.append(services.herder.status(name))
+                statuses.append(services.handlers.connectors.status(name))
             except UnknownConnectorError:
                 continue  # deleted meanwhile
     figures = services.cluster_metrics.of(credentials, statuses, is_alone=forward == "false")
@@ -68,8 +68,8 @@ def read_dead_letters(
 ) -> m.DeadLetters:
     """Count the dead letters of all tasks, and show the newest without their content."""
     with not_found(f"Connector {name} not found"):
-        letters = services.herder.connector_view(name, "dead-letters")
-        status = services.herder.status(name)
+        letters = services.handlers.views.show(name, "dead-letters")
+        status = services.handlers.connectors.status(name)
     gathered = services.cluster_metrics.of(credentials, [status], is_alone=forward == "false")
     count = gathered.by_connector[name]["dead_letters"]
     return m.DeadLetters.model_validate({**KNOWN.masked(letters), "records": count})
@@ -83,7 +83,7 @@ def read_dead_letters(
 def read_masked_config(name: ConnectorName, services: ServicesDep) -> m.StoredConfiguration:
     """Show a configuration without its secrets; references to secrets are kept."""
     with not_found(f"Connector {name} not found"):
-        config = services.herder.connector(name).config
+        config = services.handlers.connectors.definition(name).config
     shown = {key: KNOWN.mask(displayed_value(key, value)) for key, value in config.items()}
     return m.StoredConfiguration(shown)
 

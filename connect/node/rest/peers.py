@@ -19,7 +19,7 @@ from urllib.parse import quote
 import httpx
 
 from connect.gateways.public_trust import public_trust
-from connect.node.herder_api import ConflictError, UnavailableError
+from connect.node.node_requests import ConflictError, UnavailableError
 from connect.node.rest.access import FOR_CERTIFICATE, Credentials
 
 CONNECT_S: Final = 3.0

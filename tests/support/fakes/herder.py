@@ -1,7 +1,8 @@
 """A herder in memory: every change takes effect at once, tasks run without doing anything.
 
-It keeps the contract of ``connect.node.herder_api`` and is held to it by the same tests as the
-real one. Failing is asked for by configuration: ``file`` in a folder that is not there.
+It takes the place of each part of a node that routes call, and is held to their contracts by the
+same tests as a whole node. Failing is asked for by configuration: ``file`` in a folder that is not
+there.
 """
 
 from __future__ import annotations
@@ -12,22 +13,29 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connect.model.layout import TopicPartition
-from connect.node.herder_api import (
+from connect.node.herder.cluster.cluster import ClusterView
+from connect.node.herder.requests.stopped_connectors import StoppedConnectors
+from connect.node.herder.requests.stored_connectors import HEALTHY, StoredConnectors
+from connect.node.herder.requests.views import TableDecisions, Views
+from connect.node.metrics.node_metrics import NodeMetrics
+from connect.node.node_requests import (
     ConflictError,
     ConnectorDefinition,
-    Health,
     NotAllowedError,
     OffsetPlan,
     Offsets,
     ReportedStatus,
-    TargetState,
     TaskStatus,
     UnknownConnectorError,
     UnknownTaskError,
     View,
 )
+from connect.node.rest.dependencies import RequestHandlers
 from connect.node.rest.log_levels import LogLevels
 from connect.protocol.offset_plan import OffsetTarget, PartitionMove
+from connect.state.config_store import ConfigStore
+from connect.state.rewind_record import RewindChoice
+from connect.state.topic_records import TargetState
 
 WORKER_ID = "127.0.0.1:8083"
 STOP_FIRST = (
@@ -45,8 +53,25 @@ class _Connector:
     topics: set[str] = field(default_factory=set)
 
 
-class FakeHerder:
-    """Implements ``HerderApi``."""
+class _FakeStore(ConfigStore):
+    """The config topic, of which nothing is behind."""
+
+    def __init__(self) -> None:
+        """There is no topic."""
+
+    def position(self) -> int:
+        """Nothing is behind."""
+        return 0
+
+    def await_position(self, offset: int, timeout_s: float) -> bool:
+        """Nothing is behind."""
+        return offset <= 0 or timeout_s > 0
+
+
+class FakeHerder(
+    StoredConnectors, StoppedConnectors, Views, TableDecisions, ClusterView, NodeMetrics
+):
+    """Stands for all of them; what it does not override fails."""
 
     def __init__(
         self,
@@ -56,20 +81,22 @@ class FakeHerder:
         self._levels = log_levels
         self._task_class = task_class
         self._lock = threading.RLock()
-        self._connectors: dict[str, _Connector] = {}
-        self._offsets: dict[str, dict[tuple[str, int], int]] = {}
+        self._stored: dict[str, _Connector] = {}
+        self._committed: dict[str, dict[tuple[str, int], int]] = {}
         self._ends: dict[tuple[str, int], int] = {}
         self._partitions: dict[str, int] = {}
         self.foreign_groups: set[str] = set()
-        self.healthy = Health(
-            "healthy", "Worker has completed startup and is ready to handle requests."
-        )
+        self.health = HEALTHY
 
-    def health(self) -> Health:
-        """As set by the test."""
-        return self.healthy
+    @property
+    def handlers(self) -> RequestHandlers:
+        """What the API calls: this object, each time."""
+        return RequestHandlers(self, self, self, self, self, self, _FakeStore())
 
-    def cluster_id(self) -> str:
+    def check_started(self) -> None:
+        """It has."""
+
+    def kafka_id(self) -> str:
         """A constant of the right length."""
         return "fakefakefakefakefakefa"
 
@@ -81,21 +108,13 @@ class FakeHerder:
         """This node alone."""
         return {WORKER_ID: None}
 
-    def position(self) -> int:
-        """Nothing is behind."""
-        return 0
-
-    def await_position(self, offset: int, timeout_s: float) -> bool:
-        """Nothing is behind."""
-        return offset <= 0 or timeout_s > 0
-
-    def connectors(self) -> Sequence[str]:
+    def names(self) -> Sequence[str]:
         """All names."""
-        return sorted(self._connectors)
+        return sorted(self._stored)
 
     def _get(self, name: str) -> _Connector:
         try:
-            return self._connectors[name]
+            return self._stored[name]
         except KeyError:
             raise UnknownConnectorError(f"no connector {name}", connector=name) from None
 
@@ -106,7 +125,7 @@ class FakeHerder:
         elif connector.target == "STARTED":
             connector.tasks = int(connector.config.get("tasks.max", "1"))
 
-    def connector(self, name: str) -> ConnectorDefinition:
+    def definition(self, name: str) -> ConnectorDefinition:
         """The stored connector."""
         with self._lock:
             connector = self._get(name)
@@ -133,47 +152,43 @@ class FakeHerder:
             config = {**connector.config, "task.class": self._task_class(connector.config)}
             return dict.fromkeys(range(connector.tasks), config)
 
-    def create_connector(
+    def create(
         self, name: str, config: Mapping[str, str], *, initial_state: TargetState | None = None
     ) -> ConnectorDefinition:
         """Store the connector; its tasks exist at the next request."""
         with self._lock:
-            if name in self._connectors:
+            if name in self._stored:
                 raise ConflictError(f"Connector {name} already exists")
             created = _Connector(dict(config), initial_state or "STARTED")
-            self._connectors[name] = created
+            self._stored[name] = created
             self._settle(created)
-            self._read(name, created)
+            self._read_all(name, created)
             return ConnectorDefinition(name, dict(config), ())
 
-    def put_connector(
-        self, name: str, config: Mapping[str, str]
-    ) -> tuple[bool, ConnectorDefinition]:
+    def put(self, name: str, config: Mapping[str, str]) -> tuple[bool, ConnectorDefinition]:
         """Create or replace."""
         with self._lock:
-            if name not in self._connectors:
-                return True, self.create_connector(name, config)
-            self._connectors[name].config = dict(config)
-            self._settle(self._connectors[name])
-            return False, self.connector(name)
+            if name not in self._stored:
+                return True, self.create(name, config)
+            self._stored[name].config = dict(config)
+            self._settle(self._stored[name])
+            return False, self.definition(name)
 
-    def delete_connector(self, name: str) -> None:
+    def delete(self, name: str) -> None:
         """Forget it; the group keeps its offsets."""
         with self._lock:
             self._get(name)
-            del self._connectors[name]
+            del self._stored[name]
 
-    def set_target_state(self, name: str, state: TargetState) -> None:
+    def set_target(self, name: str, state: TargetState) -> None:
         """Takes effect at once."""
         with self._lock:
             connector = self._get(name)
             connector.target = state
             self._settle(connector)
-            self._read(name, connector)
+            self._read_all(name, connector)
 
-    def restart_connector(
-        self, name: str, *, include_tasks: bool, only_failed: bool
-    ) -> ReportedStatus:
+    def restart(self, name: str, *, include_tasks: bool, only_failed: bool) -> ReportedStatus:
         """Say what restarts; it runs again at once."""
         with self._lock:
             now = self.status(name)
@@ -194,13 +209,13 @@ class FakeHerder:
 
     def active_topics(self, name: str) -> Sequence[str]:
         """Topics of ``produced`` since the last reset."""
-        connector = self._connectors.get(name)
+        connector = self._stored.get(name)
         return sorted(connector.topics) if connector else []
 
     def reset_active_topics(self, name: str) -> None:
         """Empty the set."""
-        if name in self._connectors:
-            self._connectors[name].topics.clear()
+        if name in self._stored:
+            self._stored[name].topics.clear()
 
     def created(self, topic: str, partitions: int) -> None:
         """A topic is there; offsets of its other partitions are refused from now on."""
@@ -210,14 +225,14 @@ class FakeHerder:
         """Records are there; running connectors have read them."""
         at = (topic, partition)
         self._ends[at] = self._ends.get(at, 0) + count
-        for name, connector in self._connectors.items():
+        for name, connector in self._stored.items():
             if topic in _topics(connector.config):
                 connector.topics.add(topic)
-                self._read(name, connector)
+                self._read_all(name, connector)
 
-    def _read(self, name: str, connector: _Connector) -> None:
+    def _read_all(self, name: str, connector: _Connector) -> None:
         if connector.target == "STARTED":
-            group = self._offsets.setdefault(name, {})
+            group = self._committed.setdefault(name, {})
             for at, end in self._ends.items():
                 if at[0] in _topics(connector.config):
                     group[at] = max(end, group.get(at, 0))
@@ -225,26 +240,26 @@ class FakeHerder:
     def offsets(self, name: str) -> Offsets:
         """Committed offsets of the group."""
         self._get(name)
-        return dict(self._offsets.get(name, {}))
+        return dict(self._committed.get(name, {}))
 
     def plan_offsets(self, name: str, target: OffsetTarget) -> OffsetPlan:
         """Every committed offset moves to the target's number."""
         state = self._get(name)
         moves = [
             PartitionMove(TopicPartition(*at), offset, target.number, (0, target.number))
-            for at, offset in sorted(self._offsets.get(name, {}).items())
+            for at, offset in sorted(self._committed.get(name, {}).items())
         ]
         return OffsetPlan(moves, state.target == "STOPPED", is_row_level=False)
 
     def alter_offsets(self, name: str, offsets: Offsets) -> None:
         """Only while stopped."""
         with self._lock:
-            self._must_be_stopped(name)
+            self._require_stopped(name)
             for (topic, partition), offset in offsets.items():
                 known = self._partitions.get(topic, 0) if self._partitions else partition + 1
                 if offset is not None and partition >= known:
                     raise NotAllowedError(f"partition {partition} of {topic} does not exist")
-            group = self._offsets.setdefault(name, {})
+            group = self._committed.setdefault(name, {})
             for at, offset in offsets.items():
                 if offset is None:
                     group.pop(at, None)
@@ -254,10 +269,10 @@ class FakeHerder:
     def reset_offsets(self, name: str) -> None:
         """Only while stopped."""
         with self._lock:
-            self._must_be_stopped(name)
-            self._offsets.pop(name, None)
+            self._require_stopped(name)
+            self._committed.pop(name, None)
 
-    def _must_be_stopped(self, name: str) -> None:
+    def _require_stopped(self, name: str) -> None:
         if self._get(name).target != "STOPPED":
             raise NotAllowedError(STOP_FIRST.format(name=name))
         if f"connect-{name}" in self.foreign_groups:
@@ -267,21 +282,21 @@ class FakeHerder:
         """This node is the cluster."""
         self._levels.set(namespace, level)
 
-    def metrics_text(self) -> str:
+    def text(self) -> str:
         """One counter."""
         return "# TYPE icefloe_fake_total counter\nicefloe_fake_total 1.0\n"
 
-    def metric_sums(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+    def sums(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
         """Sixty of everything, for connectors that run."""
-        running = [n for n, c in self._connectors.items() if c.target == "STARTED"]
+        running = [n for n, c in self._stored.items() if c.target == "STARTED"]
         return {name: dict.fromkeys(metrics, 60.0) for name in running}
 
     def coordinator_process(self, name: str) -> str | None:
         """The only one, for connectors that run."""
-        connector = self._connectors.get(name)
+        connector = self._stored.get(name)
         return "coordinator" if connector is not None and connector.target == "STARTED" else None
 
-    def connector_view(self, name: str, view: View) -> Mapping[str, Any]:
+    def show(self, name: str, view: View) -> Mapping[str, Any]:
         """Nothing has happened yet."""
         self._get(name)
         empty: dict[View, dict[str, Any]] = {
@@ -314,7 +329,7 @@ class FakeHerder:
         }
         return {"connector": name, **empty[view]}
 
-    def decide_table(self, name: str, table: str, action: str) -> Mapping[str, Any]:
+    def decide(self, name: str, table: str, action: str) -> Mapping[str, Any]:
         """Nothing ever waits."""
         self._get(name)
         raise ConflictError(f"Table {table} has no failed commit", action=action)
@@ -326,7 +341,7 @@ class FakeHerder:
 
     def rebase(self, name: str, tables: Sequence[str], *, is_applied: bool) -> Mapping[str, Any]:
         """Echo."""
-        self._must_be_stopped(name)
+        self._require_stopped(name)
         results = [{"table": table, "code": None} for table in tables]
         reported = {"says": [], "control_offsets": [], "tables": results}
         return {"connector": name, "applied": is_applied, **reported}
@@ -335,12 +350,12 @@ class FakeHerder:
         self, name: str, tables: Sequence[str], reason: str, *, is_applied: bool
     ) -> Mapping[str, Any]:
         """Echo."""
-        self._must_be_stopped(name)
+        self._require_stopped(name)
         results = [{"table": table, "claims": []} for table in tables]
         reported = {"applied": is_applied, "reason": reason, "error": None, "tables": results}
         return {"connector": name, **reported}
 
-    def rewind(self, name: str, to: Mapping[str, Any], *, is_applied: bool) -> Mapping[str, Any]:
+    def rewind(self, name: str, choice: RewindChoice, *, is_applied: bool) -> Mapping[str, Any]:
         """A plan without changes."""
         self._get(name)
         problem = {
@@ -348,7 +363,7 @@ class FakeHerder:
             "message": "gone",
             "table": None,
             "acceptable": True,
-            "accepted": "records_gone" in to["accept"],
+            "accepted": "records_gone" in choice.accepted,
         }
         return {
             "connector": name,
@@ -363,7 +378,7 @@ class FakeHerder:
             "results": [],
         }
 
-    def cluster(self) -> Mapping[str, Any]:
+    def view(self) -> Mapping[str, Any]:
         """One node."""
         return {"group_id": "g", "leader": WORKER_ID, "nodes": [], "placements": {}}
 

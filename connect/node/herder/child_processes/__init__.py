@@ -4,8 +4,6 @@
 ``child_assignments``; ``child_events`` and ``reconciliation`` apply the reports. Imports ``units``,
 and no module that writes layouts or places connectors.
 
-- requests with an answer: ``child_requests``
 - units that move to this node: ``remote_units``
-- several coordinator processes: ``coordinator_processes``
 - the maintenance process: ``maintenance_runs``
 """

@@ -27,7 +27,6 @@ class ChildAssignments:
 
     Args:
         children: ``worker`` and ``coordinator``.
-        clock: for the grace.
         grace_ms: how long units may take to stop.
     """
 

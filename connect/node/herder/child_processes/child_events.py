@@ -11,6 +11,7 @@ from connect.node.herder.child_processes.child_assignments import ChildAssignmen
 from connect.node.herder.child_processes.reconciliation import Reconciliation
 from connect.node.herder.units.status_publisher import StatusPublisher
 from connect.node.herder.units.units import ConnectorRun, Unit
+from connect.processes.unit_reports import Inventory, UnitReport
 from connect.state.status_store import StatusStore
 
 
@@ -19,12 +20,10 @@ class ChildEvents:
 
     Args:
         children: names of all child processes.
-        runs: by connector.
         assignments: requests to the children.
         reconciliation: handles reports about units.
         publisher: publishes the status of this node.
         statuses: active topics.
-        clock: time.
         on_metrics: called with a child's name and its samples.
         on_changed: called with a run when its status may have changed.
         on_completed: called with a run when its bounded run is complete.
@@ -67,24 +66,17 @@ class ChildEvents:
                 counter("child_restarts", process=child).inc()
                 self._each_unit(child, self._reconciliation.child_is_gone)
             case "state":
-                self._reconciliation.on_state(child, event, self._clock.monotonic_ms())
+                report = UnitReport.from_json(event)
+                self._reconciliation.on_state(child, report, self._clock.monotonic_ms())
             case "inventory":
-                self._reconciliation.on_inventory(child, event, self._clock.monotonic_ms())
+                inventory = Inventory.from_json(event)
+                self._reconciliation.on_inventory(child, inventory, self._clock.monotonic_ms())
             case "metrics":
                 self._on_metrics(child, event["samples"])
             case "topic_missing":
                 self._publisher.topic_missing()
-            case "round":
-                self._on_round(event)
-            case (
-                "completed"
-                | "failed_tables"
-                | "retention"
-                | "maintenance_limits"
-                | "maintenance_due"
-            ):
-                if (run := self._runs.get(event["connector"])) is not None:
-                    self._on_report(run, event)
+            case _ if (run := self._runs.get(event.get("connector", ""))) is not None:
+                self._on_report(run, event)
 
     def _on_started(self, child: str, *, is_ready: bool) -> None:
         """Send the units that wait for the child; publish it once it is ready."""
@@ -98,7 +90,9 @@ class ChildEvents:
 
     def _on_report(self, run: ConnectorRun, event: Mapping[str, Any]) -> None:
         """Apply a report of a connector's coordinator."""
-        match event["event"]:
+        match event.get("event"):
+            case "round":
+                self._on_round(run, event)
             case "completed":
                 run.reports.completed_layout = event["layout"]
                 self._publisher.publish_running(run)
@@ -112,7 +106,7 @@ class ChildEvents:
                 self._on_changed(run)
             case "maintenance_limits":
                 run.maintenance.opened(event["limits"], self._clock.now_ms())
-            case _:
+            case "maintenance_due":
                 run.maintenance.reported(event["table"], event["work"])
 
     def _publish_children(self) -> None:
@@ -126,10 +120,7 @@ class ChildEvents:
                     act(run, unit)
             self._on_changed(run)
 
-    def _on_round(self, event: Mapping[str, Any]) -> None:
-        run = self._runs.get(event["connector"])
-        if run is None:
-            return
+    def _on_round(self, run: ConnectorRun, event: Mapping[str, Any]) -> None:
         now_ms = self._clock.now_ms()
         run.reports.received_round(event, now_ms)
         # an earlier start of the coordinator ends before the present one is RUNNING

@@ -10,13 +10,13 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from connect.node.herder.child_processes.child_assignments import ChildAssignments
-from connect.node.herder.child_processes.coordinator_processes import CoordinatorProcesses
 from connect.node.herder.child_processes.remote_units import RemoteUnits
-from connect.node.herder.units.target_units import TargetUnits
-from connect.node.herder.units.units import ConnectorRun, Unit
+from connect.node.herder.units.units import ConnectorRun, TargetUnits, Unit
+from connect.processes.coordinator_names import is_coordinator
 from connect.state.config_store import ConfigStore
 from connect.state.connector_state import StoredConnector
 from connect.state.status_store import StatusStore
@@ -26,12 +26,10 @@ class LocalUnits:
     """Brings the units of this node in line with the target state.
 
     Args:
-        store: the target state.
         statuses: where the running units are published.
         assignments: requests to this node's children.
         remote: units of other nodes.
         coordinators: chooses the processes of coordinators.
-        worker_id: this node.
     """
 
     def __init__(
@@ -157,3 +155,31 @@ class LocalUnits:
             self._assignments.stop(run, units)
         stopped = [unit for unit in run.units() if unit.phase == "IDLE"]
         self._statuses.put_running(self._worker_id, run.name, run.running(stopped))
+
+
+class CoordinatorProcesses:
+    """Spreads the coordinators of a node over its coordinator processes; on the herder's thread.
+
+    A connector keeps its process until the node ends. So a stopped coordinator and its successor
+    are in one process, where the successor waits for it, and no process reports old gauges of a
+    connector that another one runs. A connector that is placed for the first time goes to the
+    process with the fewest coordinators. The placement is not stored: after a restart of the node
+    any other one is as good.
+
+    Args:
+        children: names of all child processes.
+    """
+
+    def __init__(self, children: Iterable[str], runs: Mapping[str, ConnectorRun]) -> None:
+        self._names = tuple(name for name in children if is_coordinator(name))
+        self._runs = runs
+        self._placed: dict[str, str] = {}
+
+    def place(self, run: ConnectorRun) -> None:
+        """Set the process of a coordinator that is about to be placed on this node."""
+        if run.name not in self._placed:
+            load = Counter(
+                other.coordinator.child for other in self._runs.values() if other.has_coordinator
+            )
+            self._placed[run.name] = min(self._names, key=lambda name: load[name])
+        run.coordinator.child = self._placed[run.name]

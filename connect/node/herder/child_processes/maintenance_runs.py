@@ -64,7 +64,6 @@ class _Active:
     """The process that runs.
 
     Attributes:
-        run: the connector.
         config: its configuration when the process was started.
         jobs: its work.
         begun_ms: monotonic.
@@ -96,7 +95,6 @@ class MaintenanceRuns:
         runs: connectors of this node; changed by the herder only.
         settings: how the process is run.
         thread: runs what may wait.
-        clock: time.
         has_remote: returns whether another node maintains the tables of a connector.
         publish: called with a run when its process begins and when it has ended.
     """
@@ -176,12 +174,12 @@ class MaintenanceRuns:
         self._active = active
         gauge("maintenance_running", connector=active.run.name).set(1)
         self._set_process(active.run, has_process=True)
-        self._thread.submit(lambda: self._start(active))
+        self._thread.submit(self._start, active)
 
     def _start(self, active: _Active) -> None:
         """Start the process; on a thread of its own, because the broker may have to be asked."""
         self._set_orphan_age(active)
-        child = self._settings.new_child(lambda _, event: self._thread.post(lambda: handle(event)))
+        child = self._settings.new_child(lambda _, event: self._thread.post(handle, event))
 
         def handle(event: Mapping[str, Any]) -> None:
             if active is self._active:
@@ -214,7 +212,7 @@ class MaintenanceRuns:
         if safe_ms is None:
             text = f"the safe age of orphan files is not known: {why}"
             tables = [job["table"] for job in jobs]
-            self._thread.post(lambda: self._fail_orphan_files(active, tables, text))
+            self._thread.post(self._fail_orphan_files, active, tables, text)
         for job in jobs:
             if safe_ms is None:
                 job["work"].remove(ORPHAN_FILES)
@@ -307,7 +305,7 @@ class MaintenanceRuns:
 
         def end() -> None:
             child.shutdown(GRACE_MS)
-            self._thread.post(lambda: self._ended(active))
+            self._thread.post(self._ended, active)
 
         self._thread.submit(end)
 

@@ -15,13 +15,13 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from connect.errors import Fenced
 from connect.logs import logger
 from connect.metrics.process_metrics import counter
 from connect.node.herder.child_processes.child_assignments import ChildAssignments
 from connect.node.herder.units.units import ConnectorRun, Unit
+from connect.processes.unit_reports import Inventory, UnitReport
 
 REPORT_LATE_MS = 60_000  # a start that no inventory lists for so long was lost
 STALL_DOUBLINGS_MAX = 5
@@ -67,17 +67,15 @@ class Reconciliation:
                 self._restart(run, unit)
                 self._on_changed(run)
 
-    def on_state(self, child: str, report: Mapping[str, Any], now_ms: int) -> None:
+    def on_state(self, child: str, report: UnitReport, now_ms: int) -> None:
         """Apply the report of a unit's state."""
         run, unit = self._unit_of(child, report)
         if run is not None and unit is not None and _is_current(unit, report):
             self._apply(run, unit, report, now_ms)
 
-    def on_inventory(self, child: str, inventory: Mapping[str, Any], now_ms: int) -> None:
+    def on_inventory(self, child: str, inventory: Inventory, now_ms: int) -> None:
         """Apply the inventory of all units that a child runs."""
-        reports: dict[int, Mapping[str, Any]] = {
-            item["generation"]: item for item in inventory["units"]
-        }
+        reports = {item.generation: item for item in inventory.units}
         claimed = set()
         for run in list(self._runs.values()):
             for unit in run.units():
@@ -87,7 +85,7 @@ class Reconciliation:
                 claimed.add(generation)
                 if (item := reports.get(generation)) is not None:
                     self._compare(run, unit, item, now_ms)
-                elif inventory["last_generation"] >= generation or _is_late(unit, now_ms):
+                elif inventory.last_generation >= generation or _is_late(unit, now_ms):
                     self._miss(run, unit, now_ms)
         unwanted = reports.keys() - claimed
         for key in [key for key in self._unwanted if key[0] == child and key[1] not in unwanted]:
@@ -112,58 +110,56 @@ class Reconciliation:
                 unit.to("RESTARTING")
             unit.start.is_sent = False
 
-    def _unit_of(
-        self, child: str, report: Mapping[str, Any]
-    ) -> tuple[ConnectorRun | None, Unit | None]:
-        run, task = self._runs.get(report["connector"]), report.get("task")
+    def _unit_of(self, child: str, report: UnitReport) -> tuple[ConnectorRun | None, Unit | None]:
+        run = self._runs.get(report.connector)
         if run is None:
             return None, None
-        unit = run.tasks.get(task) if isinstance(task, int) else run.coordinator
+        unit = run.coordinator if report.task is None else run.tasks.get(report.task)
         return run, unit if unit is not None and unit.child == child else None
 
-    def _apply(self, run: ConnectorRun, unit: Unit, report: Mapping[str, Any], now_ms: int) -> None:
-        state, has_ended = report["state"], bool(report["ended"])
+    def _apply(self, run: ConnectorRun, unit: Unit, report: UnitReport, now_ms: int) -> None:
+        state, has_ended = report.state, report.has_ended
         with self._assignments.lock:
-            unit.start.sequence = report["sequence"]
+            unit.start.sequence = report.sequence
             unit.start.has_ended = has_ended
             if unit.phase in {"STOPPING", "IDLE"}:
                 if has_ended:
                     unit.stopped.set()
                 return
             if has_ended:
-                code = str(report.get("code") or (ENDED if state == "STOPPED" else "unexpected"))
-                trace = str(report.get("trace") or _ended_text(run, unit, code))
+                code = report.code or (ENDED if state == "STOPPED" else "unexpected")
+                trace = report.trace or _ended_text(run, unit, code)
                 # the unit is placed on this node: its transactional id decides who writes
-                is_retriable = bool(report.get("retriable")) or code == Fenced.default_code
+                is_retriable = report.is_retriable or code == Fenced.default_code
                 self._failed(run, unit, now_ms, code, trace, is_retriable=is_retriable)
             elif state == "RUNNING":
                 unit.to("RUNNING")
-                unit.trace = report.get("trace")  # lost records that the task continued after
+                unit.trace = report.trace  # lost records that the task continued after
                 unit.backoff.started(now_ms)
             elif state == "FAILED":
-                code = str(report.get("code") or "unexpected")
-                unit.is_failing(str(report.get("trace") or code))
+                code = report.code or "unexpected"
+                unit.is_failing(report.trace or code)
                 _count(run, unit, code)
         self._on_changed(run)
 
-    def _compare(self, run: ConnectorRun, unit: Unit, item: Mapping[str, Any], now_ms: int) -> None:
+    def _compare(self, run: ConnectorRun, unit: Unit, item: UnitReport, now_ms: int) -> None:
         if _is_current(unit, item):
             self._apply(run, unit, item, now_ms)
         self._note_wait(run, unit, item)
-        if unit.start.has_ended or item["ended"]:
+        if unit.start.has_ended or item.has_ended:
             return
         if unit.phase == "STOPPING":
             self._assignments.stop_again(run, unit)
         elif unit.task is None:
-            if run.layout is not None and item["layout"] != run.layout.number:
+            if run.layout is not None and item.layout != run.layout.number:
                 self._assignments.send_layout(run)
             self._restart_if_stalled(run, unit, item, now_ms)
         else:
             self._restart_stalled_task(run, unit, item, now_ms)
 
-    def _note_wait(self, run: ConnectorRun, unit: Unit, item: Mapping[str, Any]) -> None:
-        is_long = item.get("waited_ms", 0) >= WAIT_SHOWN_MS
-        waits_for = str(item["waits_for"]) if is_long and not item["ended"] else None
+    def _note_wait(self, run: ConnectorRun, unit: Unit, item: UnitReport) -> None:
+        is_long = item.waited_ms >= WAIT_SHOWN_MS
+        waits_for = item.waits_for if is_long and not item.has_ended else None
         if waits_for != unit.waits_for:
             unit.waits_for = waits_for
             self._on_changed(run)
@@ -181,11 +177,11 @@ class Reconciliation:
             self._failed(run, unit, now_ms, MISSING, text, is_retriable=True)
         self._on_changed(run)
 
-    def _note_unwanted(self, child: str, item: Mapping[str, Any], now_ms: int) -> None:
+    def _note_unwanted(self, child: str, item: UnitReport, now_ms: int) -> None:
         """Count a unit that is to be stopped once; log it once, and seldom while it runs."""
-        if item["ended"]:
+        if item.has_ended:
             return
-        name, task, generation = item["connector"], item["task"], item["generation"]
+        name, task, generation = item.connector, item.task, item.generation
         log_at_ms = self._unwanted.get((child, generation))
         if log_at_ms is None:
             counter("inventory_differences", connector=name, code="unexpected").inc()
@@ -198,18 +194,18 @@ class Reconciliation:
                 generation=generation,
             )
 
-    def _stop(self, child: str, item: Mapping[str, Any]) -> None:
+    def _stop(self, child: str, item: UnitReport) -> None:
         """Request that a unit stops; repeated with each inventory, as requests may be lost."""
-        name, task, generation = item["connector"], item["task"], item["generation"]
+        name, task, generation = item.connector, item.task, item.generation
         self._assignments.stop_generation(child, name, task, generation)
 
     def _restart_if_stalled(
-        self, run: ConnectorRun, unit: Unit, item: Mapping[str, Any], now_ms: int
+        self, run: ConnectorRun, unit: Unit, item: UnitReport, now_ms: int
     ) -> None:
         reports = run.reports
         stalls = counter("coordinator_stalls", connector=run.name)  # 0 before the first, for alerts
-        idle_ms = item.get("idle_ms", 0)
-        longest_ms = item.get("idle_ms_max", 0) << min(reports.stalls, STALL_DOUBLINGS_MAX)
+        idle_ms = item.idle_ms
+        longest_ms = item.idle_ms_max << min(reports.stalls, STALL_DOUBLINGS_MAX)
         if idle_ms <= longest_ms:
             return
         reports.stalls += 1
@@ -222,11 +218,11 @@ class Reconciliation:
         self._end_stalled(run, unit, now_ms, STALLED, reports.stall_text)
 
     def _restart_stalled_task(
-        self, run: ConnectorRun, unit: Unit, item: Mapping[str, Any], now_ms: int
+        self, run: ConnectorRun, unit: Unit, item: UnitReport, now_ms: int
     ) -> None:
         stalls = counter("task_stalls", connector=run.name)  # 0 before the first, for alerts
-        idle_ms = item.get("idle_ms", 0)
-        if idle_ms <= item.get("idle_ms_max", 0):
+        idle_ms = item.idle_ms
+        if idle_ms <= item.idle_ms_max:
             return
         stalls.inc()
         _log.error("task is stalled", connector=run.name, task=unit.task, idle_ms=idle_ms)
@@ -256,14 +252,11 @@ class Reconciliation:
         _count(run, unit, code)
 
 
-def _is_current(unit: Unit, report: Mapping[str, Any]) -> bool:
+def _is_current(unit: Unit, report: UnitReport) -> bool:
     start = unit.start
-    is_newer: bool = report["sequence"] > start.sequence
+    is_newer = report.sequence > start.sequence
     return (
-        start.is_sent
-        and not start.has_ended
-        and report["generation"] == start.generation
-        and is_newer
+        start.is_sent and not start.has_ended and report.generation == start.generation and is_newer
     )
 
 

@@ -25,8 +25,6 @@ class RemoteUnits:
     Args:
         store: layouts and placements.
         statuses: the reports.
-        worker_id: this node.
-        clock: time.
         grace_ms: bound of each wait.
         on_wait: called with a connector and the nodes that are waited for, again with none.
     """

@@ -1,7 +1,7 @@
 """The nodes of a cluster, and what their leader does.
 
-``election`` finds out whether this node leads. ``leader`` then places connectors on nodes, and
-``leader_duties`` repeats the work of a leader. Imports ``deployment``.
+``election`` finds out whether this node leads. ``leader`` then places connectors on nodes and
+repeats the work of a leader. Imports ``deployment``.
 
 - members and placements: ``cluster``, ``cluster_members``
 """

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
-from connect.node.herder_api import ConflictError, UnavailableError
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.node.herder.cluster.election import Election
+from connect.node.node_requests import ConflictError, UnavailableError, reachable
 from connect.state.config_store import ConfigStore
 from connect.state.connector_state import StoredConnector
 from connect.state.placement import Places
@@ -24,17 +26,40 @@ class ClusterView:
     Args:
         store: leader and placements.
         statuses: statuses that nodes publish about themselves.
-        worker_id: this node.
+        admin: the id of the Kafka cluster.
+        election: whether this node leads.
         group_id: ``group.id`` of the cluster.
     """
 
     def __init__(
-        self, store: ConfigStore, statuses: StatusStore, worker_id: str, group_id: str
+        self,
+        store: ConfigStore,
+        statuses: StatusStore,
+        admin: KafkaAdmin,
+        election: Election,
+        *,
+        worker_id: str,
+        group_id: str,
     ) -> None:
         self._store = store
         self._statuses = statuses
+        self._admin = admin
+        self._election = election
         self._worker_id = worker_id
         self._group_id = group_id
+        self._kafka_id: str | None = None
+
+    def kafka_id(self) -> str:
+        """Return the id of the Kafka cluster.
+
+        Raises:
+            NotAllowedError: the broker refuses.
+            UnavailableError: the broker cannot be reached.
+        """
+        if self._kafka_id is None:
+            with reachable():
+                self._kafka_id = self._admin.cluster_id()
+        return self._kafka_id
 
     def view(self) -> Mapping[str, Any]:
         """Return nodes, leader and placements as a JSON object."""
@@ -62,31 +87,35 @@ class ClusterView:
             "placements": placements,
         }
 
-    def urls(self) -> dict[str, str | None]:
+    def nodes(self) -> Mapping[str, str | None]:
         """Return the base URL by node id; None for this node."""
         others = {n: status.url for n, status in self._statuses.nodes().items()}
         return {**others, self._worker_id: None}
 
-    def leader(self) -> str:
-        """Return the base URL of the leader, which is another node.
+    def node_to_ask(self, role: Literal["leader", "coordinator"], name: str | None) -> str | None:
+        """Return the other node that has to answer a request.
+
+        Args:
+            role: the leader, or the node that runs a connector's coordinator.
+            name: connector.
+
+        Returns:
+            Its base URL; None when this node answers, or when no node runs the coordinator.
 
         Raises:
             ConflictError: the leader is not known now.
+            UnavailableError: the node of the coordinator has left the cluster.
         """
+        if role == "coordinator":
+            return self._coordinator_of(name or "")
+        if self._election.is_leading:
+            return None
         leader = self._store.leader()
         if leader is None or leader.worker_id == self._worker_id:
             raise ConflictError(NO_LEADER)
         return leader.url
 
-    def coordinator_of(self, name: str) -> str | None:
-        """Return the base URL of the node with a connector's coordinator.
-
-        Returns:
-            None when this node has it, or no node.
-
-        Raises:
-            UnavailableError: that node has left the cluster.
-        """
+    def _coordinator_of(self, name: str) -> str | None:
         places = self._store.get(name).places
         if places is None or places.coordinator == self._worker_id:
             return None

@@ -18,8 +18,6 @@ class ClusterMembers:
     Args:
         statuses: statuses that nodes publish about themselves.
         read_members: returns the node ids that are in the group now.
-        worker_id: this node.
-        clock: time.
         shrink_delay_ms: how long layouts keep their number of tasks after a node has left.
     """
 

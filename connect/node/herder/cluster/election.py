@@ -16,10 +16,8 @@ from collections.abc import Collection
 from connect.errors import Fenced
 from connect.logs import logger
 from connect.metrics.process_metrics import gauge
-from connect.node.herder.cluster.leader import ClusterLeader
-from connect.node.herder.cluster.leader_duties import LeaderDuties
-from connect.node.herder.herder_thread import Action, HerderThread
-from connect.node.herder.periodic_jobs import PeriodicJobs
+from connect.node.herder.cluster.leader import ClusterLeader, LeaderDuties
+from connect.node.herder.herder_thread import Action, HerderThread, PeriodicJobs
 from connect.state.config_store import ConfigStore
 
 RETRY_MS = 500
@@ -36,7 +34,6 @@ class Election:
         store: refuses writes while this node does not lead.
         duties: what a leader does periodically.
         jobs: runs the requests to the broker.
-        thread: the herder's.
         on_joined: called when this node begins to lead, and when it has joined without leading.
 
     Attributes:
@@ -81,7 +78,7 @@ class Election:
         """Handle a change of the group; called on a thread of the group member."""
         if not is_chosen:
             self._store.step_down()
-        self._thread.post(lambda: self._changed(is_chosen=is_chosen, is_group_member=True))
+        self._thread.post(self._changed, is_chosen=is_chosen, is_group_member=True)
 
     def tick(self, now_ms: int) -> None:
         """Start the jobs that are due."""
@@ -117,7 +114,7 @@ class Election:
 
     def _check_members(self) -> None:
         if self._leader.members.is_alone():
-            self._thread.post(lambda: self._changed(is_chosen=True, is_group_member=False))
+            self._thread.post(self._changed, is_chosen=True, is_group_member=False)
 
     def _take_over(self) -> None:
         self._leader.take_over()

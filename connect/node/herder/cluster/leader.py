@@ -1,7 +1,7 @@
-"""What a node does while it leads: it places connectors on the nodes of the cluster.
+"""What a node does while it leads: it places connectors on nodes, and has periodic duties.
 
 Rules of this file:
-- Methods are called by jobs, not on the herder's thread.
+- Methods are called by jobs, not on the herder's thread, except those of ``LeaderDuties``.
 - A fenced leader learns it from a refused write, and changes nothing more.
 - A change of one connector moves no task of another. Work is spread again only when a node joins;
   the work of a node that leaves moves at once.
@@ -10,10 +10,14 @@ Rules of this file:
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Mapping
 
+from connect.clock import Clock
 from connect.logs import logger
 from connect.metrics.process_metrics import counter
 from connect.node.herder.cluster.cluster_members import ClusterMembers
+from connect.node.herder.deployment.deployer import Deployer
+from connect.node.herder.herder_thread import HerderThread, PeriodicJobs
 from connect.state.config_store import ConfigStore
 from connect.state.placement import Places, place
 
@@ -104,7 +108,6 @@ class ClusterLeader:
     Args:
         store: where leader and placements are written.
         members: nodes of the cluster.
-        worker_id: this node.
         url: base URL of its REST API.
 
     Attributes:
@@ -146,3 +149,62 @@ class ClusterLeader:
 
 def _without_history(places: Places) -> tuple[str, tuple[str, ...]]:
     return places.coordinator, places.tasks
+
+
+MEMBERS_POLL_MS = 1_000
+VANISHED_POLL_MS = 250
+KEEP_OFFSETS_MS = 1_800_000  # far below offsets.retention.minutes of any cluster
+
+
+class LeaderDuties:
+    """Runs the duties while this node leads; on the herder's thread.
+
+    Args:
+        leader: members and placements.
+        deployer: finds outdated layouts, and stores offsets again.
+        jobs: runs the duties.
+        thread: receives results.
+        refresh_ms: interval at which the metadata of the cluster is read.
+        on_outdated: called with the connectors whose layouts are outdated.
+    """
+
+    def __init__(
+        self,
+        leader: ClusterLeader,
+        deployer: Deployer,
+        jobs: PeriodicJobs,
+        thread: HerderThread,
+        clock: Clock,
+        *,
+        refresh_ms: int,
+        on_outdated: Callable[[list[str]], None],
+    ) -> None:
+        self._leader = leader
+        self._deployer = deployer
+        self._jobs = jobs
+        self._thread = thread
+        self._clock = clock
+        self._refresh_ms = refresh_ms
+        self._on_outdated = on_outdated
+        self._last_reports: tuple[Mapping[str, int], tuple[int, bool]] | None = None
+
+    def tick(self, now_ms: int) -> None:
+        """Start the jobs that are due."""
+        self._jobs.run_due("members", MEMBERS_POLL_MS, now_ms, self._leader.inspect)
+        # a task misses a deleted topic; another number of nodes may run more or fewer tasks
+        reports = self._leader.members.topic_misses(), self._leader.members.count_for_layout()
+        if reports != self._last_reports:
+            self._last_reports = reports
+            self._jobs.expire("refresh")
+        self._jobs.run_due("refresh", self._refresh_ms, now_ms, self._refresh)
+        self._jobs.run_due("keep-offsets", KEEP_OFFSETS_MS, now_ms, self._deployer.keep_offsets)
+
+    def _refresh(self) -> None:
+        """Find topics and partitions that were created or deleted."""
+        outdated, is_open = self._deployer.outdated()
+        self._thread.post(self._refreshed, outdated, is_open=is_open)
+
+    def _refreshed(self, outdated: list[str], *, is_open: bool) -> None:
+        if is_open:  # tasks with vanished partitions announce nothing until that is decided
+            self._jobs.run_by("refresh", self._clock.monotonic_ms() + VANISHED_POLL_MS)
+        self._on_outdated(outdated)

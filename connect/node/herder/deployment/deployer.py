@@ -62,7 +62,6 @@ class StartPositions:
 
     Args:
         store: source floors, which contain the start offsets.
-        admin: the cluster.
         changing: held while source floors are read and written.
     """
 
@@ -111,9 +110,6 @@ class Deployer:
     """Brings the stored layout of a connector in line with its configuration and the cluster.
 
     Args:
-        configs: stored configurations, typed.
-        planner: computes layouts.
-        store: configurations and layouts.
         admin: the cluster, with the node's own properties.
         clock: identities and times of events.
         bounded_runs: fixes and ends them.

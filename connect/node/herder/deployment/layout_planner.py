@@ -39,10 +39,7 @@ class LayoutPlanner:
     """Plans layouts.
 
     Args:
-        configs: stored configurations, typed.
-        store: configurations and layouts.
         admin: the cluster, with the node's own properties.
-        clock: for bounded waits.
         nodes: number of nodes that can run tasks, and whether a layout may lose tasks over it.
     """
 

@@ -45,10 +45,7 @@ class RecreatedTopics:
 
     Args:
         store: layouts and source floors.
-        admin: the cluster.
         offset_events: sets source offsets.
-        configs: stored configurations, typed.
-        clock: for bounded waits.
     """
 
     def __init__(

@@ -17,8 +17,7 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.node.herder.offsets.offset_events import OffsetEvents
-from connect.node.herder.request_errors import reachable
-from connect.node.herder_api import NotAllowedError
+from connect.node.node_requests import NotAllowedError, reachable
 from connect.state.config_store import ConfigStore
 from connect.state.connector_state import StoredConnector
 
@@ -30,7 +29,6 @@ class OffsetChanges:
         store: pending offsets.
         admin: offsets of groups.
         offset_events: announces changes and stores them.
-        configs: stored configurations, typed.
     """
 
     def __init__(

@@ -45,9 +45,7 @@ class OffsetEvents:
 
     Args:
         store: layouts, which contain the topics' ids.
-        admin: the cluster.
         clock: event times and identities.
-        configs: stored configurations, typed.
 
     Attributes:
         changing: held while offsets of stopped connectors are changed, or stored again.

@@ -56,10 +56,7 @@ class OffsetKeeper:
 
     Args:
         store: configurations, layouts and source floors.
-        admin: the cluster.
         offset_events: changes of offsets; none is made while offsets are stored again.
-        clock: for bounded waits.
-        configs: stored configurations, typed.
         failed_tasks: task ids of a connector with FAILED as their last state.
     """
 

@@ -9,7 +9,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from connect.config.connector import ConnectorConfig
 from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import Layout, TopicPartition
+from connect.node.herder.child_requests import ChildRequests
 from connect.node.herder.offsets.offset_events import OffsetEvents
 from connect.state.config_store import ConfigStore
 from connect.state.connector_state import StoredConnector
@@ -60,9 +61,8 @@ class Rebase:
 
     Args:
         store: layouts.
-        admin: the cluster.
         offset_events: stores control offsets.
-        ask: sends a command to a child and returns its answer.
+        requests: to the coordinator process.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class Rebase:
         store: ConfigStore,
         admin: KafkaAdmin,
         offset_events: OffsetEvents,
-        ask: Callable[[str, Mapping[str, Any]], Mapping[str, Any]],
+        requests: ChildRequests,
     ) -> None:
         self._store = store
         self._admin = admin
         self._offset_events = offset_events
-        self._ask = ask
+        self._requests = requests
 
     def run(
         self,
@@ -84,7 +84,7 @@ class Rebase:
         tables: Sequence[str],
         is_applied: bool,
     ) -> dict[str, Any]:
-        """Return the plan, or apply it; see ``HerderApi.rebase``."""
+        """Return the plan, or apply it; see ``StoppedConnectors.rebase``."""
         planned = plan(self._admin, state, config)
         command: dict[str, Any] = {
             "op": "rebase",
@@ -94,7 +94,7 @@ class Rebase:
             "offsets": planned.floor,
             "apply": is_applied,
         }
-        answer = self._ask("coordinator", command)
+        answer = self._requests.ask("coordinator", command)
         if "error" in answer:
             planned.notes.append(f"tables could not be read: {answer['error']}")
         if is_applied:

@@ -20,19 +20,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from dataclasses import replace
+from typing import Any, Final
 
 from connect import failpoints
+from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.logs import logger
 from connect.metrics.process_metrics import counter
-from connect.model.layout import Layout, TopicPartition
+from connect.model.layout import Layout
+from connect.node.herder.child_requests import SLOW_ANSWER_TIMEOUT_S, ChildRequests
 from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.node.herder.offsets.offset_changes import OffsetChanges
 from connect.node.herder.offsets.offset_events import OffsetEvents
-from connect.node.herder_api import ConflictError, NotAllowedError, TargetState, UnavailableError
+from connect.node.node_requests import ConflictError, NotAllowedError, UnavailableError
 from connect.state.config_store import ConfigStore
 from connect.state.connector_state import StoredConnector
+from connect.state.rewind_record import RewindChoice, RewindRecord
+from connect.state.topic_records import TargetState
 
 UNFINISHED: Final = (
     "connector {name} has a rewind that was begun and not finished; finish it with "
@@ -46,8 +51,6 @@ _STEPS: Final = {
     "offsets": "its tables are done, its source offsets are being set",
 }
 
-Ask: TypeAlias = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
-
 _log = logger("herder")
 
 
@@ -58,10 +61,9 @@ class RewindSteps:
         store: where a rewind is recorded.
         offsets: changes of source offsets.
         offset_events: announces and stores them.
-        configs: stored configurations, typed.
         fence_coordinator: a coordinator of the connector that is frozen sends no event after it.
-        ask: sends a command to a child and returns its answer, with a long time limit.
-        new_id: returns the identity of a rewind.
+        requests: to the coordinator process.
+        clock: identities of rewinds.
     """
 
     def __init__(
@@ -72,16 +74,16 @@ class RewindSteps:
         configs: ConnectorConfigs,
         *,
         fence_coordinator: Callable[[ConnectorConfig], None],
-        ask: Ask,
-        new_id: Callable[[], str],
+        requests: ChildRequests,
+        clock: Clock,
     ) -> None:
         self._store = store
         self._offsets = offsets
         self._offset_events = offset_events
         self._configs = configs
         self._fence_coordinator = fence_coordinator
-        self._ask = ask
-        self._new_id = new_id
+        self._requests = requests
+        self._clock = clock
         self._busy: set[str] = set()
 
     @contextlib.contextmanager
@@ -101,7 +103,7 @@ class RewindSteps:
         finally:
             self._busy.discard(name)
 
-    def plan(self, state: StoredConnector, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def plan(self, state: StoredConnector, choice: RewindChoice) -> Mapping[str, Any]:
         """Return the plan; nothing is changed.
 
         Raises:
@@ -112,46 +114,41 @@ class RewindSteps:
         answer = self._answer(
             state,
             step="plan",
-            asked=dict(request),
+            asked=choice.to_json(),
             ranges_from=list(layout.ranges_from),
-            unfinished=[] if state.rewind is None else _unfinished_ids(state.rewind),
+            unfinished=[] if state.rewind is None else state.rewind.ids,
         )
         plan: Mapping[str, Any] = answer["plan"]
         return plan
 
     def begin(
-        self, state: StoredConnector, request: Mapping[str, Any], plan: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
+        self, state: StoredConnector, choice: RewindChoice, plan: Mapping[str, Any]
+    ) -> RewindRecord:
         """Record a rewind without open problems; return the record.
 
         The caller has made sure that the connector is stopped, and keeps other changes out.
         """
-        commit = plan["commit"]
-        recorded = {
-            "id": self._new_id(),
-            "group": self._configs.parsed(state).connect_group_id,
-            "asked": dict(request),
-            "commit": commit,
-            "cut": None if commit is None else commit["control_offsets"],
-            "tables": {t["table"]: t["target_snapshot_id"] for t in plan["tables"]},
-            "offsets": [
-                [topic, partition, to] for topic, partition, _, to in plan["source_offsets"]
-            ],
-            "may_have_expired": _HISTORY_EXPIRED in request["accept"],
-            "replaced": [] if state.rewind is None else _unfinished_ids(state.rewind),
-            "step": "recorded",
-        }
+        recorded = RewindRecord(
+            str(self._clock.new_uuid()),
+            self._configs.parsed(state).connect_group_id,
+            choice.to_json(),
+            plan["commit"],
+            {t["table"]: t["target_snapshot_id"] for t in plan["tables"]},
+            [(topic, partition, to) for topic, partition, _, to in plan["source_offsets"]],
+            may_have_expired=_HISTORY_EXPIRED in choice.accepted,
+            replaced=[] if state.rewind is None else state.rewind.ids,
+        )
         self._store.put_rewind(state.name, recorded)
-        _log.info("rewind recorded", connector=state.name, rewind=recorded["id"])
+        _log.info("rewind recorded", connector=state.name, rewind=recorded.id)
         failpoints.hit("B1")
         return recorded
 
-    def attempted(self, recorded: Mapping[str, Any]) -> Mapping[str, Any]:
+    def attempted(self, recorded: RewindRecord) -> RewindRecord:
         """Return the record with the identity of a new attempt to finish the rewind."""
-        return {**recorded, "attempt": self._new_id()}
+        return replace(recorded, attempt=str(self._clock.new_uuid()))
 
     def keep_history(
-        self, state: StoredConnector, recorded: Mapping[str, Any]
+        self, state: StoredConnector, recorded: RewindRecord
     ) -> list[Mapping[str, Any]]:
         """Keep the snapshots that the rewind needs; return the result of each table.
 
@@ -160,7 +157,7 @@ class RewindSteps:
         """
         return self._tables(state, recorded, "keep")
 
-    def announce(self, name: str, recorded: Mapping[str, Any]) -> None:
+    def announce(self, name: str, recorded: RewindRecord) -> None:
         """Fence the coordinator, then announce that the source offsets will move back.
 
         Raises:
@@ -170,18 +167,18 @@ class RewindSteps:
         failpoints.hit("B6")
         state = self._store.get(name)
         config = self._configs.parsed(state)
-        if config.connect_group_id != recorded["group"]:
+        if config.connect_group_id != recorded.group:
             raise ConflictError(
-                f"the rewind was begun for group {recorded['group']}; restore that configuration "
+                f"the rewind was begun for group {recorded.group}; restore that configuration "
                 "first",
                 connector=state.name,
             )
         self._fence_coordinator(config)
-        self._offset_events.announce_rewind(state, _positions(recorded))
+        self._offset_events.announce_rewind(state, recorded.positions)
         failpoints.hit("B2")
 
     def take_tables_back(
-        self, state: StoredConnector, recorded: Mapping[str, Any]
+        self, state: StoredConnector, recorded: RewindRecord
     ) -> list[Mapping[str, Any]]:
         """Commit the rewind to the tables; return the result of each.
 
@@ -192,14 +189,14 @@ class RewindSteps:
         failpoints.hit("B4")
         return tables
 
-    def finish(self, name: str, recorded: Mapping[str, Any]) -> None:
+    def finish(self, name: str, recorded: RewindRecord) -> None:
         """Set the source offsets; the tables are done.
 
         Raises:
             ConflictError: the rewind has ended.
         """
         self._enter(name, recorded, "offsets")
-        positions = _positions(recorded)
+        positions = recorded.positions
         with self._offset_events.changing:
             group = self._offsets.settle(name)
             state = self._store.get(name)
@@ -208,7 +205,7 @@ class RewindSteps:
         failpoints.hit("B5")
 
     def release_history(
-        self, state: StoredConnector, recorded: Mapping[str, Any]
+        self, state: StoredConnector, recorded: RewindRecord
     ) -> list[Mapping[str, Any]]:
         """Let the snapshots expire again; return the result of each table.
 
@@ -217,9 +214,7 @@ class RewindSteps:
         """
         return self._tables(state, recorded, "release")
 
-    def cancel(
-        self, state: StoredConnector, recorded: Mapping[str, Any]
-    ) -> list[Mapping[str, Any]]:
+    def cancel(self, state: StoredConnector, recorded: RewindRecord) -> list[Mapping[str, Any]]:
         """Make sure that the rewind changes no table any more; return the result of each.
 
         With any ``code`` it is not cancelled: a table was taken back, or cannot be read.
@@ -229,26 +224,28 @@ class RewindSteps:
         """
         return self._tables(state, recorded, "cancel")
 
-    def end(self, name: str, recorded: Mapping[str, Any], outcome: str) -> None:
+    def end(self, name: str, recorded: RewindRecord, outcome: str) -> None:
         """Remove the record of a rewind that is ``done`` or ``cancelled``."""
         state = self._store.get(name)
-        if state.rewind is None or state.rewind["id"] != recorded["id"]:
+        if state.rewind is None or state.rewind.id != recorded.id:
             return  # another node ended it
         self._store.put_rewind(name, None)
         counter("rewinds", connector=name, outcome=outcome).inc()
-        _log.info("rewind ended", connector=name, rewind=recorded["id"], outcome=outcome)
+        _log.info("rewind ended", connector=name, rewind=recorded.id, outcome=outcome)
 
-    def _enter(self, name: str, recorded: Mapping[str, Any], step: str) -> None:
+    def _enter(self, name: str, recorded: RewindRecord, step: str) -> None:
         state = self._store.get(name)
-        if state.rewind is None or state.rewind["id"] != recorded["id"]:
+        if state.rewind is None or state.rewind.id != recorded.id:
             raise ConflictError(f"the rewind of connector {name} has ended", connector=name)
-        self._store.put_rewind(name, {**recorded, "step": step})
-        _log.info("rewind step begins", connector=name, rewind=recorded["id"], step=step)
+        self._store.put_rewind(name, replace(recorded, step=step))
+        _log.info("rewind step begins", connector=name, rewind=recorded.id, step=step)
 
     def _tables(
-        self, state: StoredConnector, recorded: Mapping[str, Any], step: str
+        self, state: StoredConnector, recorded: RewindRecord, step: str
     ) -> list[Mapping[str, Any]]:
-        tables: list[Mapping[str, Any]] = self._answer(state, step=step, rewind=recorded)["tables"]
+        tables: list[Mapping[str, Any]] = self._answer(state, step=step, rewind=recorded.to_json())[
+            "tables"
+        ]
         return tables
 
     def _answer(self, state: StoredConnector, **more: Any) -> Mapping[str, Any]:
@@ -258,7 +255,7 @@ class RewindSteps:
             "config": dict(state.config or {}),
             **more,
         }
-        answer = self._ask("coordinator", command)
+        answer = self._requests.ask("coordinator", command, timeout_s=SLOW_ANSWER_TIMEOUT_S)
         error = answer.get("error")
         if error is None:
             return answer
@@ -272,12 +269,12 @@ def rewind_text(state: StoredConnector) -> str | None:
     recorded = state.rewind
     if recorded is None:
         return None
-    commit = recorded["commit"]
+    commit = recorded.commit
     where = "the beginning" if commit is None else f"the commit of {commit['committed_at']}"
-    step = _STEPS.get(recorded.get("step", ""), _STEPS["recorded"])
+    step = _STEPS.get(recorded.step, _STEPS["recorded"])
     return (
-        f"a rewind to {where} is not finished: {step} ({len(recorded['tables'])} tables, "
-        f"{len(recorded['offsets'])} source offsets); if no command runs, finish it with: "
+        f"a rewind to {where} is not finished: {step} ({len(recorded.tables)} tables, "
+        f"{len(recorded.offsets)} source offsets); if no command runs, finish it with: "
         f"icefloe rewind {state.name} --yes"
     )
 
@@ -291,12 +288,3 @@ def may_become(state: StoredConnector, target: TargetState) -> StoredConnector:
     if state.rewind is not None and target != "STOPPED":
         raise ConflictError(UNFINISHED.format(name=state.name), connector=state.name)
     return state
-
-
-def _unfinished_ids(recorded: Mapping[str, Any]) -> list[str]:
-    """Return the ids of a rewind that has not ended, and of those that it replaced."""
-    return [*recorded.get("replaced", []), recorded["id"]]
-
-
-def _positions(recorded: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    return {TopicPartition(t, p): at for t, p, at in recorded["offsets"]}

@@ -1,6 +1,6 @@
-"""Requests of the REST API about stored connectors.
+"""What routes of the REST API call: requests about connectors.
 
-``stored_connectors`` guards every request, ``stopped_connectors`` has those that need a stopped
-connector, ``views`` answers those below ``/icefloe/v1``. Imports ``cluster``, ``offsets`` and
-``units``.
+``stored_connectors`` has most of them and guards all, ``stopped_connectors`` has those that need a
+stopped connector, ``views`` those below ``/icefloe/v1``. Values and errors of requests are in
+``connect.node.node_requests``. Imports ``herder`` and the folders below it.
 """

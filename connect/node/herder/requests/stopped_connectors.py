@@ -14,27 +14,34 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.errors import ConfigError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
+from connect.node.herder.child_requests import ChildRequests
 from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.node.herder.offsets.offset_changes import OffsetChanges
 from connect.node.herder.offsets.offset_events import OffsetEvents
 from connect.node.herder.offsets.rebase import Rebase
 from connect.node.herder.offsets.rewind import UNFINISHED, RewindSteps
-from connect.node.herder.request_errors import reachable
 from connect.node.herder.requests.stored_connectors import StoredConnectors
-from connect.node.herder_api import ConflictError, NotAllowedError, OffsetPlan, Offsets
+from connect.node.node_requests import (
+    ConflictError,
+    NotAllowedError,
+    OffsetPlan,
+    Offsets,
+    reachable,
+)
 from connect.operations.connector_clients import refuse_without_snapshots
 from connect.protocol.fencing import coordinator_transactional_id, take_over
 from connect.protocol.offset_plan import OffsetTarget, plan_moves
 from connect.protocol.source_partitions import source_partitions
 from connect.state.config_store import ConfigStore
 from connect.state.connector_state import StoredConnector
+from connect.state.rewind_record import RewindChoice, RewindRecord
 
 STOP_FIRST = (
     "Connectors must be in the STOPPED state before their offsets can be modified. This can be "
@@ -44,23 +51,15 @@ STOP_FIRST = (
 STOP_POLL_S = 0.05
 STOP_POLLS_MAX = 600  # half a minute: the default grace of tasks
 
-Ask: TypeAlias = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
-"""Sends a command to a child process and returns its answer."""
-
 
 class StoppedConnectors:
     """Changes of stopped connectors.
 
     Args:
         connectors: access to the stored connectors.
-        store: configurations and layouts.
-        admin: the cluster.
         offset_events: announces changes.
-        configs: stored configurations, typed.
-        clock: wall clock.
-        ask: sends a command to a child and returns its answer.
-        ask_slow: the same, with a long time limit.
-        new_id: returns the identity of a rewind.
+        requests: to the coordinator process.
+        clock: time, and identities of rewinds.
     """
 
     def __init__(
@@ -71,27 +70,24 @@ class StoppedConnectors:
         offset_events: OffsetEvents,
         configs: ConnectorConfigs,
         *,
+        requests: ChildRequests,
         clock: Clock,
-        ask: Ask,
-        ask_slow: Ask,
-        new_id: Callable[[], str],
     ) -> None:
         self._connectors = connectors
-        self._store = store
         self._configs = configs
         self._admin = admin
         self._clock = clock
         self._offsets = OffsetChanges(store, admin, offset_events, configs)
-        self._rebase = Rebase(store, admin, offset_events, ask)
-        self._reset = ValidThroughReset(offset_events, admin, self._fence_coordinator, ask)
+        self._rebase = Rebase(store, admin, offset_events, requests)
+        self._reset = ValidThroughReset(offset_events, admin, self._fence_coordinator, requests)
         self._rewind = RewindSteps(
             store,
             self._offsets,
             offset_events,
             configs,
             fence_coordinator=self._fence_coordinator,
-            ask=ask_slow,
-            new_id=new_id,
+            requests=requests,
+            clock=clock,
         )
 
     def offsets(self, name: str) -> Offsets:
@@ -175,41 +171,42 @@ class StoppedConnectors:
             topic=config.control_topic,
         )
 
-    def rewind(
-        self, name: str, request: Mapping[str, Any], *, is_applied: bool
-    ) -> Mapping[str, Any]:
+    def rewind(self, name: str, choice: RewindChoice, *, is_applied: bool) -> Mapping[str, Any]:
         """Show or apply the way back to an earlier commit; finish or cancel one that was begun."""
         with reachable():
             state = self._connectors.get(name)
-            if state.rewind is None and (request.get("cancel") or request.get("replace")):
+            if state.rewind is None and (choice.is_cancelled or choice.is_replacing):
                 raise NotAllowedError(f"connector {name} has no rewind that was begun")
-            if state.rewind is not None and not request.get("replace"):
-                return self._unfinished(name, state.rewind, request, is_applied=is_applied)
-            if not _has_place(request):
+            if state.rewind is not None and not choice.is_replacing:
+                return self._unfinished(name, state.rewind, choice, is_applied=is_applied)
+            if not choice.has_place:
                 raise NotAllowedError(
                     f"connector {name} has no rewind that was begun; name a commit to go back to"
                 )
             self._iceberg(state)
-            plan = self._rewind.plan(state, request)
+            plan = self._rewind.plan(state, choice)
             if not is_applied or _is_open(plan):
-                return _rewound(name, request, plan, is_begun=state.rewind is not None)
+                return _rewound(name, choice.to_json(), plan, is_begun=state.rewind is not None)
             self._await_stopped(name)
             with self._rewind.alone(name):
-                return self._begin(name, request)
+                return self._begin(name, choice)
 
-    def _begin(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _begin(self, name: str, choice: RewindChoice) -> Mapping[str, Any]:
         """Plan again, now that the connector is stopped; record the rewind and make its steps."""
         with self._connectors.change():
-            self._must_be_stopped(name, is_rewinding=bool(request.get("replace")))
+            self._must_be_stopped(name, is_rewinding=choice.is_replacing)
         state = self._connectors.get(name)
         if state.rewind is not None:  # from now on it can change no table
             released = self._rewind.release_history(state, state.rewind)
             if any(table["code"] for table in released):
                 displayed = _shown(state.rewind)
-                return {**_rewound(name, request, displayed, is_begun=True), "results": released}
-        plan = self._rewind.plan(state, request)
+                return {
+                    **_rewound(name, choice.to_json(), displayed, is_begun=True),
+                    "results": released,
+                }
+        plan = self._rewind.plan(state, choice)
         if _is_open(plan):
-            return _rewound(name, request, plan, is_begun=state.rewind is not None)
+            return _rewound(name, choice.to_json(), plan, is_begun=state.rewind is not None)
         with self._connectors.change():
             self._must_be_stopped(name, is_rewinding=state.rewind is not None)
             now = self._connectors.get(name)
@@ -217,29 +214,29 @@ class StoppedConnectors:
                 raise ConflictError(
                     f"Connector {name} was changed meanwhile; try again", connector=name
                 )
-            recorded = self._rewind.begin(state, request, plan)
+            recorded = self._rewind.begin(state, choice, plan)
         return {**self._finish_rewind(name, recorded), **plan}
 
     def _unfinished(
         self,
         name: str,
-        recorded: Mapping[str, Any],
-        request: Mapping[str, Any],
+        recorded: RewindRecord,
+        choice: RewindChoice,
         *,
         is_applied: bool,
     ) -> Mapping[str, Any]:
         """Show, finish or cancel a rewind that was begun."""
-        if _has_place(request):
+        if choice.has_place:
             raise ConflictError(UNFINISHED.format(name=name), connector=name)
         if not is_applied:
-            return _rewound(name, recorded["asked"], _shown(recorded), is_begun=True)
+            return _rewound(name, recorded.asked, _shown(recorded), is_begun=True)
         self._await_stopped(name)
         with self._rewind.alone(name):
-            if request.get("cancel"):
+            if choice.is_cancelled:
                 return self._cancel_rewind(name, recorded)
             return self._finish_rewind(name, recorded)
 
-    def _finish_rewind(self, name: str, recorded: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _finish_rewind(self, name: str, recorded: RewindRecord) -> Mapping[str, Any]:
         state = self._connectors.get(name)
         recorded = self._rewind.attempted(recorded)
         results = self._rewind.keep_history(state, recorded)
@@ -260,23 +257,18 @@ class StoppedConnectors:
         if is_done:
             with self._connectors.change():
                 self._rewind.end(name, recorded, "done")
-        report = _rewound(name, recorded["asked"], _shown(recorded), is_begun=not is_done)
+        report = _rewound(name, recorded.asked, _shown(recorded), is_begun=not is_done)
         return {**report, "applied": is_done, "results": results}
 
-    def _cancel_rewind(self, name: str, recorded: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _cancel_rewind(self, name: str, recorded: RewindRecord) -> Mapping[str, Any]:
         results = self._rewind.cancel(self._connectors.get(name), recorded)
         is_cancelled = not any(table["code"] for table in results)
         if is_cancelled:
             with self._connectors.change():
                 self._must_be_stopped(name, is_rewinding=True)
                 self._rewind.end(name, recorded, "cancelled")
-        report = _rewound(name, recorded["asked"], _shown(recorded), is_begun=not is_cancelled)
+        report = _rewound(name, recorded.asked, _shown(recorded), is_begun=not is_cancelled)
         return {**report, "cancelled": is_cancelled, "results": results}
-
-    def unfinished_rewinds(self) -> int:
-        """Return the number of connectors with a rewind that has not ended."""
-        connectors = (self._store.get(name) for name in self._store.names())
-        return sum(state.rewind is not None for state in connectors)
 
     def _await_stopped(self, name: str) -> None:
         """Wait, bounded, for the tasks of a connector that was stopped just now."""
@@ -304,9 +296,8 @@ class ValidThroughReset:
 
     Args:
         offset_events: announces it in the control topic.
-        admin: the cluster.
         fence_coordinator: a coordinator of the connector that is frozen sends no event after it.
-        ask: sends a command to a child and returns its answer.
+        requests: to the coordinator process.
     """
 
     def __init__(
@@ -314,12 +305,12 @@ class ValidThroughReset:
         offset_events: OffsetEvents,
         admin: KafkaAdmin,
         fence_coordinator: Callable[[ConnectorConfig], None],
-        ask: Ask,
+        requests: ChildRequests,
     ) -> None:
         self._offset_events = offset_events
         self._admin = admin
         self._fence_coordinator = fence_coordinator
-        self._ask = ask
+        self._requests = requests
 
     def run(
         self,
@@ -329,11 +320,11 @@ class ValidThroughReset:
         reason: str,
         is_applied: bool,
     ) -> dict[str, Any]:
-        """Show which tables hold claims, or withdraw them; see ``HerderApi``."""
+        """Show which tables hold claims, or withdraw them; see ``StoppedConnectors``."""
         if is_applied:
             self._fence_coordinator(config)
         ends = self._admin.high_watermarks(self._admin.partitions(config.control_topic))
-        answer = self._ask(
+        answer = self._requests.ask(
             "coordinator",
             {
                 "op": "reset_valid_through",
@@ -359,25 +350,19 @@ class ValidThroughReset:
         }
 
 
-def _has_place(request: Mapping[str, Any]) -> bool:
-    """Return whether a request names where to go back to."""
-    is_given = any(request.get(key) is not None for key in ("timestamp_ms", "snapshot_id"))
-    return is_given or bool(request.get("offsets") or request.get("beginning"))
-
-
 def _is_open(plan: Mapping[str, Any]) -> bool:
     """Return whether a problem of the plan is not accepted."""
     return any(not problem["accepted"] for problem in plan["problems"])
 
 
-def _shown(recorded: Mapping[str, Any]) -> dict[str, Any]:
+def _shown(recorded: RewindRecord) -> dict[str, Any]:
     """Return a recorded rewind in the form of a plan."""
     return {
-        "commit": recorded["commit"],
-        "source_offsets": [[t, p, None, to] for t, p, to in recorded["offsets"]],
+        "commit": recorded.commit,
+        "source_offsets": [[t, p, None, to] for t, p, to in recorded.offsets],
         "tables": [
             {"table": table, "target_snapshot_id": target}
-            for table, target in recorded["tables"].items()
+            for table, target in recorded.tables.items()
         ],
         "problems": [],
         "says": ["this rewind was begun before and is not finished"],
@@ -385,14 +370,14 @@ def _shown(recorded: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rewound(
-    name: str, request: Mapping[str, Any], plan: Mapping[str, Any], *, is_begun: bool = False
+    name: str, asked: Mapping[str, Any], plan: Mapping[str, Any], *, is_begun: bool = False
 ) -> dict[str, Any]:
     return {
         "connector": name,
         "applied": False,
         "cancelled": False,
         "begun": is_begun,
-        "asked": dict(request),
+        "asked": dict(asked),
         "results": [],
         **plan,
     }

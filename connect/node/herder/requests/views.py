@@ -1,4 +1,4 @@
-"""Views of a connector below ``/icefloe/v1``, which Kafka Connect does not have.
+"""Views of a connector below ``/icefloe/v1``, and decisions about its tables.
 
 Rules of this file:
 - Numbers come from the metrics and rounds that this node last received. After a restart of the
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Final, Literal
 
 from connect.clock import Clock
 from connect.errors import ConfigError
@@ -19,14 +19,17 @@ from connect.gateways.kafka.kafka_clients import LogReader
 from connect.metrics.process_metrics import Exposition
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
+from connect.node.herder.child_requests import ChildRequests
 from connect.node.herder.connector_configs import ConnectorConfigs
-from connect.node.herder.request_errors import reachable
+from connect.node.herder.herder import Herder
+from connect.node.herder.requests.stored_connectors import StoredConnectors
 from connect.node.herder.units.units import ConnectorRun
-from connect.node.herder_api import NotAllowedError, View
+from connect.node.node_requests import ConflictError, NotAllowedError, View, reachable
 from connect.operations.audit.auditor import audit
 from connect.operations.connector_clients import ConnectorClients
 from connect.operations.orphan_age import OrphanAgeReport, oldest_of, orphan_age
 from connect.records.dead_letter import origin
+from connect.state.config_store import ConfigStore
 from connect.state.connector_state import StoredConnector
 
 DEAD_LETTERS_SHOWN = 20
@@ -34,52 +37,111 @@ DEAD_LETTERS_TIMEOUT_MS = 5_000
 REASON_CHARS = 500
 
 
-class Views:
-    """Views of connectors.
+_UNDECIDED: Final = {
+    "not_running": "Connector {name} does not run",
+    "not_failed": "Table {table} has no failed commit",
+    "busy": "Table {table} is being committed now; try again in a moment",
+}
+_UNMAINTAINED: Final = {
+    "DISABLED": "Connector {name} does not run, or no iceberg.maintenance key enables the "
+    "maintenance process for it",
+    "NOT_ALLOWED": "The node's property icefloe.maintenance.enabled does not allow maintenance",
+}
+
+
+class OrphanAges:
+    """The ages from which files that no table references may be deleted.
 
     Args:
-        run_of: returns the observed state of a connector on this node.
-        configs: stored configurations, typed.
-        admin: offsets.
-        reader_properties: Java-named consumer properties, for the dead letter topic.
-        opened: clients for a connector's configuration and the reserved topics, its catalog
-            among them.
-        exposition: metrics.
-        clock: for time limits.
-        maintenance_of: returns the view of a connector's maintenance.
+        configs: the same, typed.
+        reader_properties: Java-named consumer properties, for control topics.
     """
 
     def __init__(
         self,
-        *,
-        run_of: Callable[[str], ConnectorRun | None],
+        store: ConfigStore,
         configs: ConnectorConfigs,
         admin: KafkaAdmin,
         reader_properties: Mapping[str, str],
-        opened: Callable[
-            [Mapping[str, str], frozenset[str]], AbstractContextManager[ConnectorClients]
-        ],
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._configs = configs
+        self._admin = admin
+        self._reader_properties = reader_properties
+        self._clock = clock
+
+    def report(self, name: str) -> OrphanAgeReport:
+        """Return the age for a connector's tables.
+
+        Announcements of every connector of the cluster count that may write to the same tables.
+
+        Raises:
+            ConfigError: the connector's configuration is not valid, or the broker refuses.
+            RetriableError: the broker cannot be reached.
+        """
+        reader = LogReader({**self._reader_properties, "fetch.max.wait.ms": "50"})
+        try:
+            config = self._configs.parsed(self._store.get(name))
+            reports = [
+                orphan_age(self._admin, reader, each, self._clock)
+                for each in (config, *self._configs.sharing_tables(config))
+            ]
+            return oldest_of(reports, now_ms=self._clock.now_ms())
+        finally:
+            reader.close()
+
+    def safe_age_ms(self, name: str) -> int | None:
+        """Return the age in milliseconds; None when it is not known. Raises as ``report``."""
+        return self.report(name).safe_age_ms
+
+
+class Views:
+    """Views of connectors.
+
+    Args:
+        connectors: access to the stored connectors.
+        herder: the observed state of connectors on this node, and their maintenance.
+        admin: offsets.
+        reader_properties: Java-named consumer properties, for the dead letter topic.
+        opened: clients for a connector's configuration and the topics ``reserved``, its catalog
+            among them.
+        ages: of orphan files.
+    """
+
+    def __init__(
+        self,
+        connectors: StoredConnectors,
+        herder: Herder,
+        configs: ConnectorConfigs,
+        admin: KafkaAdmin,
+        *,
+        reader_properties: Mapping[str, str],
+        opened: Callable[..., AbstractContextManager[ConnectorClients]],
+        ages: OrphanAges,
         exposition: Exposition,
         clock: Clock,
-        maintenance_of: Callable[[str], Mapping[str, Any]],
     ) -> None:
-        self._maintenance_of = maintenance_of
-        self._run_of = run_of
+        self._connectors = connectors
+        self._herder = herder
         self._configs = configs
         self._admin = admin
         self._reader_properties = reader_properties
         self._opened = opened
+        self._ages = ages
         self._exposition = exposition
         self._clock = clock
 
-    def show(self, state: StoredConnector, kind: View) -> Mapping[str, Any]:
+    def show(self, name: str, kind: View) -> Mapping[str, Any]:
         """Return one view as a JSON object.
 
         Raises:
+            UnknownConnectorError: no such connector.
             NotAllowedError: the connector's configuration is not valid, or the broker refuses.
             UnavailableError: the broker cannot be reached.
         """
-        run = self._run_of(state.name)
+        state = self._connectors.get(name)
+        run = self._herder.run_of(name)
         view: Mapping[str, Any]
         match kind:
             case "rounds":
@@ -92,12 +154,13 @@ class Views:
             case "dead-letters":
                 view = self._dead_letters(state)
             case "maintenance":
-                view = self._maintenance_of(state.name)
+                view = self._herder.maintenance.view(name)
             case "orphan-age":
-                view = self._orphan_age(state)
+                with reachable():
+                    view = self._ages.report(name).as_json()
             case "audit":
                 view = self._audit(state)
-        return {"connector": state.name, **view}
+        return {"connector": name, **view}
 
     def _is_answered(self, state: StoredConnector, run: ConnectorRun | None) -> bool | None:
         """Whether all tasks have answered a round of the present configuration, if they do."""
@@ -109,7 +172,7 @@ class Views:
     def _audit(self, state: StoredConnector) -> Mapping[str, Any]:
         """Compare rows in with rows out; reads the whole control topic and every manifest."""
         reserved = self._configs.reserved_topics()
-        with reachable(), self._opened(state.config or {}, reserved) as direct:
+        with reachable(), self._opened(state.config or {}, reserved=reserved) as direct:
             return audit(direct, self._clock).as_json()
 
     def _lag(self, state: StoredConnector) -> Mapping[str, Any]:
@@ -139,31 +202,6 @@ class Views:
             "valid_through_ms": None if valid_through is None else int(valid_through * 1000),
             "partitions": lags,
         }
-
-    def _orphan_age(self, state: StoredConnector) -> Mapping[str, Any]:
-        """Return the age from which files that no table references may be deleted."""
-        with reachable():
-            return self.orphan_age(state).as_json()
-
-    def orphan_age(self, state: StoredConnector) -> OrphanAgeReport:
-        """Return the age from which files that no table references may be deleted.
-
-        Announcements of every connector of the cluster count that may write to the same tables.
-
-        Raises:
-            ConfigError: the connector's configuration is not valid, or the broker refuses.
-            RetriableError: the broker cannot be reached.
-        """
-        reader = LogReader({**self._reader_properties, "fetch.max.wait.ms": "50"})
-        try:
-            config = self._configs.parsed(state)
-            reports = [
-                orphan_age(self._admin, reader, each, self._clock)
-                for each in (config, *self._configs.sharing_tables(config))
-            ]
-            return oldest_of(reports, now_ms=self._clock.now_ms())
-        finally:
-            reader.close()
 
     def _dead_letters(self, state: StoredConnector) -> Mapping[str, Any]:
         try:
@@ -204,6 +242,72 @@ class Views:
         finally:
             reader.close()
         return records
+
+
+class TableDecisions:
+    """Decisions of an operator about the tables of a running connector.
+
+    Args:
+        connectors: access to the stored connectors.
+        views: the state of maintenance.
+        herder: begins and stops maintenance.
+        requests: to the coordinator process.
+    """
+
+    def __init__(
+        self, connectors: StoredConnectors, views: Views, herder: Herder, requests: ChildRequests
+    ) -> None:
+        self._connectors = connectors
+        self._views = views
+        self._herder = herder
+        self._requests = requests
+
+    def decide(self, name: str, table: str, action: Literal["retry", "skip"]) -> Mapping[str, Any]:
+        """Retry or skip the failed commits of a table.
+
+        Args:
+            name: connector.
+            table: as the view ``tables`` names it.
+            action: ``retry`` commits again now; ``skip`` gives up the waiting announcements.
+
+        Returns:
+            A JSON object: the files that were given up, and those that still wait.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+            ConflictError: the table has no failed commit, or is being committed now.
+            UnavailableError: the coordinator did not answer.
+        """
+        self._connectors.get(name)
+        command = {"op": "decide", "connector": name, "table": table, "action": action}
+        answer = self._requests.ask("coordinator", command)
+        _refuse(_UNDECIDED.get(answer["state"]), name=name, table=table)
+        return {k: v for k, v in answer.items() if k not in {"event", "request", "state"}}
+
+    def request_maintenance(self, name: str, *, is_run: bool) -> Mapping[str, Any]:
+        """Run the maintenance of a connector's tables now, or stop it until the next request.
+
+        Args:
+            name: connector.
+            is_run: False stops it, on this node until its next start.
+
+        Returns:
+            The view ``maintenance`` as it was at the request.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+            ConflictError: the connector does not run, enables no maintenance, or the node's
+                properties do not allow it.
+        """
+        view = self._views.show(name, "maintenance")
+        _refuse(_UNMAINTAINED.get(view["state"]), name=name)
+        self._herder.request_maintenance(name, is_run=is_run)
+        return view
+
+
+def _refuse(why: str | None, **names: str) -> None:
+    if why is not None:
+        raise ConflictError(why.format(**names))
 
 
 def _dead_letter(record: KafkaRecord) -> dict[str, Any]:

@@ -102,11 +102,7 @@ class MaintenancePlan:
         self.is_requested = False
 
     def jobs(self, now_ms: int) -> list[Job]:
-        """Return the work that may begin now; the table that has waited longest comes first.
-
-        Args:
-            now_ms: wall clock.
-        """
+        """Return the work that may begin now; the table that has waited longest comes first."""
         limits = self.limits
         if limits is None or self.is_held:
             return []

@@ -1,8 +1,11 @@
-"""The observed state of this node: one ``ConnectorRun`` per connector, one ``Unit`` per task.
+"""Target and observed state of this node: which units it has to run, and what runs.
+
+There is one ``ConnectorRun`` per connector and one ``Unit`` per task.
 
 Rules of this file:
-- This state may be wrong for a while. Correctness rests on the topics and on transactional ids: a
-  wrong state costs a restart, never a record.
+- The target is computed from the config topic alone, on every node in the same way.
+- The observed state may be wrong for a while. Correctness rests on the topics and on transactional
+  ids: a wrong state costs a restart, never a record.
 - A run is changed by the herder's thread and, while its job runs, by that job; other threads only
   read. Collections are replaced, never changed in place, so readers need no lock.
 """
@@ -18,10 +21,56 @@ from typing import Any, Literal, TypeAlias
 from connect.backoff import Backoff, BackoffPolicy
 from connect.model.layout import Layout, TopicPartition
 from connect.node.herder.units.maintenance_plan import MaintenancePlan
-from connect.node.herder.units.target_units import TargetUnits
-from connect.node.herder_api import State
+from connect.node.node_requests import State
 from connect.processes.coordinator_names import COORDINATOR
+from connect.state.connector_state import StoredConnector
 from connect.state.status_state import Running
+from connect.state.topic_records import task_base_config
+
+
+@dataclass(frozen=True, slots=True)
+class TargetUnits:
+    """The units of a connector that one node has to run.
+
+    Attributes:
+        layout: None when no node has to run anything of the connector.
+        config: the configuration from which the layout was made.
+        tasks: task ids of the layout that are placed on the node.
+        has_coordinator: whether the coordinator is placed on the node.
+        ends: end offsets of a bounded run; None when it is not bounded.
+    """
+
+    layout: Layout | None = None
+    config: Mapping[str, str] | None = None
+    tasks: frozenset[int] = frozenset()
+    has_coordinator: bool = False
+    ends: Mapping[TopicPartition, int] | None = None
+
+    @classmethod
+    def of(cls, state: StoredConnector, node: str) -> TargetUnits | None:
+        """Return the units for a node; None while a layout is being made ready."""
+        if not state.is_to_run or state.layout is None:
+            return cls()
+        if not state.is_ready or state.places is None or not state.task_configs:
+            return None
+        placed = state.places.tasks_of(node)
+        return cls(
+            state.layout,
+            task_base_config(state.task_configs[0]),
+            frozenset(task for task in placed if task < len(state.layout.tasks)),
+            has_coordinator=state.places.coordinator == node,
+            ends=None if state.end is None else state.end.offsets,
+        )
+
+
+def signature(state: StoredConnector) -> object:
+    """Return every stored value that a convergence job depends on, for comparison."""
+    layout = state.layout
+    config = None if state.config is None else tuple(sorted(state.config.items()))
+    number = layout.number if layout else None
+    target = state.target, state.is_stopped
+    return config, target, number, state.ready, state.places, state.restart, state.is_completed
+
 
 Phase: TypeAlias = Literal[
     "IDLE",  # not assigned to a child
@@ -227,10 +276,7 @@ class ConnectorRun:
     """One connector on this node.
 
     Attributes:
-        name: connector name.
         policy: back-off of its units.
-        coordinator: the coordinator's unit.
-        job: its convergence job.
         reports: reports of its coordinator.
         layout: the layout that was sent to the children; None when none was.
         paused_layout: the layout that a pause has stopped; None when none was.

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from connect.cli.control_command import control_app, decode_file
-from connect.cli.event_json import event_to_json, value_to_json
+from connect.cli.control_command import control_app, decode_file, event_to_json, value_to_json
 from connect.java_compat import iso_time
 from control_schemas.codec import MalformedEvent
 from control_schemas.events import Event

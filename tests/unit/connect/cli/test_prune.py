@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from connect.clock import SystemClock
-from connect.node.herder_api import NodeInfo
+from connect.node.node_requests import NodeInfo
 from connect.node.rest.app import create_app
 from connect.node.rest.log_levels import LogLevels
 from tests.support.command_line import CommandResult, icefloe
@@ -56,7 +56,7 @@ class Folders:
 def folders(tmp_path: Path) -> Iterator[Folders]:
     """A folder ``first`` with an applied connector, and one ``second`` that is not applied."""
     levels = LogLevels(SystemClock())
-    app = create_app(FakeHerder(levels), NodeInfo("http://n:1", "cluster"), levels)
+    app = create_app(FakeHerder(levels).handlers, NodeInfo("http://n:1", "cluster"), levels)
     with RestServer(app) as server:
         made = Folders(server, tmp_path)
         made.write("first", "one")

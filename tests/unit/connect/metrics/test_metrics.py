@@ -12,10 +12,10 @@ from connect.metrics import process_metrics
 from connect.metrics.metric import DURATION_BUCKETS_S, Kind
 from connect.metrics.metric_catalogue import CATALOGUE
 from connect.metrics.process_metrics import Exposition, Registry
-from connect.node.herder_api import ReportedStatus, TaskStatus
 from connect.node.metrics.connect_metrics import CATALOGUE as CONNECT_CATALOGUE
 from connect.node.metrics.connect_metrics import UNEXPOSED, ConnectMetrics
 from connect.node.metrics.statsd_reporter import StatsdReporter
+from connect.node.node_requests import ReportedStatus, TaskStatus
 from connect.processes.ipc import Channel
 
 ROOT = Path(__file__).parents[4]

@@ -19,14 +19,14 @@ from connect.metrics.process_metrics import Exposition
 from connect.model.layout import Layout, TopicPartition
 from connect.model.lineage_event import DatasetName, LineageEvent
 from connect.node.herder.units.units import ConnectorRun
-from connect.node.lineage.column_mapping import ColumnMapping
-from connect.node.lineage.connector_facts import connector_facts
 from connect.node.lineage.lineage_reporter import LineageReporter
 from connect.node.lineage.lineage_runs import (
     PROCESS_ENDED,
     TABLES_PER_EVENT_MAX,
+    ColumnMapping,
     ConnectorFacts,
     LineageRuns,
+    connector_facts,
 )
 from connect.redaction.secret_values import KNOWN, MASK
 from connect.state.connector_state import StoredConnector

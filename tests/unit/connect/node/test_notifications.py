@@ -10,7 +10,7 @@ import pytest
 from connect.clock import SystemClock
 from connect.gateways.webhook import Webhook, WebhookAddress
 from connect.metrics.process_metrics import Sample
-from connect.node.herder_api import ReportedStatus, TaskStatus
+from connect.node.node_requests import ReportedStatus, TaskStatus
 from connect.node.notifications.incidents import (
     INCIDENTS_MAX,
     DeadLetterRates,

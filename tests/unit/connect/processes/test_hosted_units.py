@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import structlog.testing
+from hypothesis import given
+from hypothesis import strategies as st
 
 from connect.clock import SystemClock
 from connect.errors import ConfigError, Fenced
 from connect.processes.child_main import Child
 from connect.processes.hosted_units import HostedUnit, HostedUnits
+from connect.processes.unit_reports import Inventory, UnitReport
 
 WAIT_S = 60
 
@@ -92,7 +96,7 @@ def test_a_unit_that_any_error_ends_is_reported() -> None:
     work.may_end.set()
     assert pipe.has("FAILED of 1")
     assert unit is not None
-    assert "NativePanic" in str(unit.fields()["trace"])
+    assert "NativePanic" in str(unit.reported().trace)
 
 
 @pytest.mark.parametrize("error", [ConfigError("wrong"), KeyError("bug"), NativePanic("panic")])
@@ -120,11 +124,11 @@ def test_a_unit_starts_after_its_predecessor_has_ended() -> None:
     start(hosted, 2, second)
     assert first.is_stopping
     assert not second.begun.wait(0.2)
-    assert [u["generation"] for u in hosted.inventory()["units"]] == [1, 2]
+    assert [u.generation for u in hosted.inventory().units] == [1, 2]
     first.may_end.set()
     assert second.begun.wait(WAIT_S)
     assert pipe.has("STOPPED of 1")
-    assert [u["generation"] for u in hosted.inventory()["units"]] == [2]
+    assert [u.generation for u in hosted.inventory().units] == [2]
     second.may_end.set()
 
 
@@ -135,7 +139,7 @@ def test_the_wait_for_a_hanging_predecessor_is_bounded() -> None:
     start(hosted, 1, first)
     start(hosted, 2, second)
     assert second.begun.wait(WAIT_S)
-    assert [u["generation"] for u in hosted.inventory()["units"]] == [1, 2]
+    assert [u.generation for u in hosted.inventory().units] == [1, 2]
     for work in (first, second):
         work.may_end.set()
 
@@ -148,7 +152,7 @@ def test_a_start_of_an_older_generation_changes_nothing() -> None:
     assert start(hosted, 2, BlockingWork()) is None
     assert start(hosted, 1, BlockingWork()) is None
     assert not work.is_stopping
-    assert hosted.inventory()["last_generation"] == 2
+    assert hosted.inventory().last_generation == 2
     work.may_end.set()
 
 
@@ -165,12 +169,12 @@ def test_a_wait_is_in_the_inventory_and_in_the_log() -> None:
             hosted.waits_for(unit, "members of group g to leave")
             clock.now += 2_000
             hosted.log_waits()
-    (item,) = hosted.inventory()["units"]
-    assert (item["waits_for"], item["waited_ms"]) == ("members of group g to leave", 20_000)
+    (item,) = hosted.inventory().units
+    assert (item.waits_for, item.waited_ms) == ("members of group g to leave", 20_000)
     assert [line["waited_ms"] for line in logged] == [2_000, 12_000]
     assert logged[0]["waits_for"] == "members of group g to leave"
     hosted.waits_for(unit, None)
-    assert "waits_for" not in hosted.inventory()["units"][0]
+    assert hosted.inventory().units[0].waits_for is None
     work.may_end.set()
 
 
@@ -183,10 +187,10 @@ def test_a_failure_stays_in_the_inventory_until_it_is_cleared() -> None:
     assert unit is not None
     assert pipe.has("FAILED of 1")
     hosted.report(unit, "RUNNING")  # from a thread of its work that is late
-    (item,) = hosted.inventory()["units"]
-    assert (item["state"], item["ended"], item["code"]) == ("FAILED", True, "fenced")
+    (item,) = hosted.inventory().units
+    assert (item.state, item.has_ended, item.code) == ("FAILED", True, "fenced")
     hosted.stop({"connector": "c", "generation": 1})
-    assert hosted.inventory()["units"] == []
+    assert hosted.inventory().units == ()
     assert (1, "RUNNING", False) not in pipe.reports
 
 
@@ -201,3 +205,10 @@ def test_a_unit_that_cannot_be_created_has_failed() -> None:
     hosted.start({"connector": "c", "task": 3, "generation": 1, "layout": {"layout": 1}}, make)
     assert pipe.reports == [(1, "STARTING", False), (1, "FAILED", True)]
     assert hosted.current("c", 3) is None
+
+
+@given(st.builds(UnitReport, waits_for=st.text()), st.builds(UnitReport, waited_ms=st.just(0)))
+def test_a_report_is_read_as_it_was_sent(waiting: UnitReport, other: UnitReport) -> None:
+    """Each field of a unit survives the pipe."""
+    sent = Inventory(9, (waiting, other))
+    assert Inventory.from_json(json.loads(json.dumps(sent.to_json()))) == sent

@@ -24,8 +24,8 @@ from connect.config.keys.connector_keys import KEYS, PREFIXES
 from connect.config.masking import Masker
 from connect.errors import ConfigError, IcefloeError
 from connect.metrics.process_metrics import Registry
-from connect.node.herder.units.connector_status import status_value
-from connect.node.herder_api import NodeInfo, ReportedStatus
+from connect.node.herder.units.status_publisher import status_value
+from connect.node.node_requests import NodeInfo, ReportedStatus
 from connect.node.rest.app import create_app
 from connect.node.rest.log_levels import LogLevels
 from connect.processes.child_main import error_fields
@@ -72,7 +72,7 @@ def api() -> Iterator[RestServer]:
     """The API of a node whose provider has the canary."""
     providers = Providers(NODE, {"SECRET": CANARY, "FIRST": PARTS[0], "SHORT": "1"})
     app = create_app(
-        FakeHerder(LogLevels(SystemClock())),
+        FakeHerder(LogLevels(SystemClock())).handlers,
         NodeInfo("http://127.0.0.1:8083", "cluster"),
         LogLevels(SystemClock()),
         resolve=providers.resolve,

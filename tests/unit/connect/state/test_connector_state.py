@@ -10,6 +10,7 @@ from connect.protocol.source_floor import RecreatedTopic, SourceFloor
 from connect.state import connector_state
 from connect.state import topic_records as stored
 from connect.state.connector_state import ConfigState
+from connect.state.rewind_record import RewindChoice, RewindRecord
 from connect.state.status_state import Status, StatusState
 from connect.state.topic_records import Record
 
@@ -285,3 +286,31 @@ def test_an_end_that_cannot_be_parsed_is_skipped(value: dict[str, object]) -> No
     """The topic may have keys of another product."""
     folded = fold([*stored.config_records("c", CONFIG), ("icefloe-end-c", value)])
     assert folded.get("c").end is None
+
+
+def test_a_rewind_is_read_as_it_was_written() -> None:
+    """A record of any form stops the start of the connector, also one that lacks fields."""
+    commit = {"committed_at": "2026-01-01T00:00:00Z", "control_offsets": {"0": 7}}
+    asked = RewindChoice(snapshot_id=5, accepted=["records_gone"]).to_json()
+    record = RewindRecord(
+        "r2",
+        "connect-c",
+        asked,
+        commit,
+        {"db.a": 1, "db.b": None},
+        (("t", 0, 3),),
+        may_have_expired=True,
+        replaced=("r1",),
+        step="tables",
+    )
+    state = ConfigState()
+    for written in (record, RewindRecord("of another form")):
+        key, value = stored.rewind_record("c", written.to_json())
+        state.apply(key, json.loads(json.dumps(value)))
+        assert state.get("c").rewind == written
+    assert record.to_json()["cut"] == {"0": 7}
+    for other in ({}, {"id": "r", "offsets": 5}, {"offsets": [["t", 0]]}):
+        state.apply(key, other)
+        assert state.get("c").rewind is not None
+    state.apply(key, None)
+    assert state.get("c").rewind is None

@@ -16,7 +16,7 @@ from connect.config.keys.connector_keys import KEYS, PREFIXES
 from connect.config.placeholders import placeholders
 from connect.errors import ConfigError
 from connect.gateways.access_policy import AccessPolicy
-from connect.node.herder_api import NodeInfo
+from connect.node.node_requests import NodeInfo
 from connect.node.rest.app import create_app
 from connect.node.rest.log_levels import LogLevels
 from connect.validation.client_policy import ClientPolicy
@@ -61,7 +61,9 @@ def api() -> Iterator[RestServer]:
     node = NodeInfo("http://127.0.0.1:8083", "cluster")
     levels = LogLevels(SystemClock())
     resolve = Providers(NODE, {"BIG": "x" * 1_000_000}).resolve
-    with RestServer(create_app(FakeHerder(levels), node, levels, resolve=resolve)) as running:
+    with RestServer(
+        create_app(FakeHerder(levels).handlers, node, levels, resolve=resolve)
+    ) as running:
         yield running
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
 from connect.node.herder.child_processes.reconciliation import Reconciliation
 from connect.node.herder.units.units import ConnectorRun, Unit
+from connect.processes.unit_reports import UnitReport
 from tests.support.herder_model import HerderModel
 
 SEEDS = range(int(os.environ.get("HERDER_SEEDS", "10")))
@@ -62,17 +62,15 @@ def test_the_kill_of_one_process_leaves_the_units_of_the_other_alone() -> None:
 class LastMessageWins(Reconciliation):
     """The former herder: any report counts, and a unit that retries is started again."""
 
-    def on_state(self, child: str, report: Mapping[str, Any], now_ms: int) -> None:
+    def on_state(self, child: str, report: UnitReport, now_ms: int) -> None:
         """Apply a report of any generation."""
-        unit = self._runs[report["connector"]].coordinator
-        if report["state"] == "STOPPED" and unit.phase != "STOPPING":
+        unit = self._runs[report.connector].coordinator
+        if report.state == "STOPPED" and unit.phase != "STOPPING":
             return
-        generation, last = (
-            unit.start.generation,
-            {"ended": report["state"] in {"FAILED", "STOPPED"}},
-        )
         unit.start.sequence, unit.start.has_ended = -1, False
-        super().on_state(child, {**report, **last, "generation": generation}, now_ms)
+        is_last = report.state in {"FAILED", "STOPPED"}
+        now = replace(report, generation=unit.start.generation, has_ended=is_last)
+        super().on_state(child, now, now_ms)
 
 
 class NeverMisses(Reconciliation):
@@ -85,7 +83,7 @@ class NeverMisses(Reconciliation):
 class NeverStops(Reconciliation):
     """Does not stop a listed unit that the node does not want."""
 
-    def _stop(self, child: str, item: Mapping[str, Any]) -> None:
+    def _stop(self, child: str, item: UnitReport) -> None:
         """Nothing."""
 
 
@@ -93,7 +91,7 @@ class NeverSuspects(Reconciliation):
     """Does not restart a coordinator without progress."""
 
     def _restart_if_stalled(
-        self, run: ConnectorRun, unit: Unit, item: Mapping[str, Any], now_ms: int
+        self, run: ConnectorRun, unit: Unit, item: UnitReport, now_ms: int
     ) -> None:
         """Nothing."""
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from connect.clock import SystemClock
-from connect.node.herder_api import Health, NodeInfo, UnavailableError
+from connect.node.node_requests import Health, NodeInfo, UnavailableError
 from connect.node.rest.api_errors import ApiError, status_of
 from connect.node.rest.app import create_app
 from connect.node.rest.bodies import read_model
@@ -52,7 +52,7 @@ def server(herder: FakeHerder) -> Iterator[RestServer]:
     """The API on a free port."""
     node = NodeInfo("http://127.0.0.1:8083", "cluster")
     app = create_app(
-        herder,
+        herder.handlers,
         node,
         LogLevels(SystemClock()),
         resolve=lambda text: text.replace("${env:TOKEN}", "hunter2"),
@@ -162,7 +162,7 @@ def test_half_a_surrogate_pair_is_400(server: RestServer) -> None:
 
 def test_health_is_503_until_the_node_is_ready(server: RestServer, herder: FakeHerder) -> None:
     """The body has the same shape."""
-    herder.healthy = Health("starting", "Worker is still starting up.")
+    herder.health = Health("starting", "Worker is still starting up.")
     reply = server.send("GET", "/health")
     assert reply.status == 503
     assert reply.json() == {"status": "starting", "message": "Worker is still starting up."}
@@ -208,7 +208,7 @@ def test_a_bug_is_500_without_details(
     server: RestServer, herder: FakeHerder, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The client learns nothing of the inside."""
-    herder.cluster_id = lambda: 1 // 0  # type: ignore[method-assign, assignment, return-value]  # a bug
+    herder.kafka_id = lambda: 1 // 0  # type: ignore[method-assign, assignment, return-value]  # a bug
     with caplog.at_level(logging.CRITICAL, "uvicorn.error"):
         reply = server.send("GET", "/")
     assert (reply.status, reply.json()["message"]) == (500, "Internal Server Error")

@@ -14,7 +14,7 @@ import yaml
 
 from connect.clock import SystemClock
 from connect.errors import ConfigError
-from connect.node.herder_api import NodeInfo
+from connect.node.node_requests import NodeInfo
 from connect.node.rest.api_route import ApiRoute
 from connect.node.rest.app import create_app
 from connect.node.rest.auth import KNOWN_MS, Caller, Grant, Login, Users, hashed_password, new_token
@@ -76,10 +76,10 @@ def server(tmp_path: Path) -> Iterator[RestServer]:
     levels = LogLevels(SystemClock())
     herder = FakeHerder(levels)
     for name in NAMES:
-        herder.create_connector(name, {**CONFIG, "name": name}, initial_state=None)
+        herder.create(name, {**CONFIG, "name": name}, initial_state=None)
     users = Users(users_file(tmp_path), SystemClock())
     app = create_app(
-        herder,
+        herder.handlers,
         NodeInfo("http://n:1", "cluster"),
         levels,
         users=users,
@@ -100,7 +100,9 @@ def ask(server: RestServer, user: str | None, method: str, path: str, body: Any 
 
 OPEN_TO_ALL = {"/health", "/livez", "/readyz", "/ui", "/ui/{file}"}
 APP = create_app(
-    FakeHerder(LogLevels(SystemClock())), NodeInfo("http://n:1", "c"), LogLevels(SystemClock())
+    FakeHerder(LogLevels(SystemClock())).handlers,
+    NodeInfo("http://n:1", "c"),
+    LogLevels(SystemClock()),
 )
 OPERATIONS = [
     (method, route.path, route.rule.role or "read")

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from connect.clock import SystemClock
 from connect.config.keys.connector_keys import CONNECTOR_CLASS
 from connect.config.node.node_config import NodeConfig
-from connect.node.herder_api import NodeInfo, ReportedStatus
+from connect.node.node_requests import NodeInfo, ReportedStatus
 from connect.node.rest.access import FOR_CERTIFICATE
 from connect.node.rest.app import ApiSettings, create_app
 from connect.node.rest.auth import Users, new_token
@@ -48,7 +48,7 @@ class ClusterHerder(FakeHerder):
         self.me, self.number, self.urls = me, number, urls
         for name in ("orders", "secret"):
             config = {"connector.class": CONNECTOR_CLASS, "topics": "t", "tasks.max": "3"}
-            self.create_connector(name, config)
+            self.create(name, config)
 
     def status(self, name: str) -> ReportedStatus:
         """The coordinator on ``a``, tasks on ``a``, ``b`` and ``b``."""
@@ -66,7 +66,7 @@ class ClusterHerder(FakeHerder):
         del role, name
         return self.nodes()["b"]
 
-    def metric_sums(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+    def sums(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
         """Of tasks on each node, of the coordinator on ``a``."""
         displayed = [m for m in metrics if m in TASKS or self.me == "a"]
         return {name: dict.fromkeys(displayed, self.number) for name in ("orders", "secret")}
@@ -100,7 +100,7 @@ class OtherNode:
 
 def _server(herder: ClusterHerder, users: Users | None = None) -> RestServer:
     levels = LogLevels(SystemClock())
-    return RestServer(create_app(herder, NodeInfo("http://n:1", "c"), levels, users=users))
+    return RestServer(create_app(herder.handlers, NodeInfo("http://n:1", "c"), levels, users=users))
 
 
 @contextmanager
@@ -252,7 +252,7 @@ class Secured:
         )
         users, context = Users(self.folder / "users.yaml", SystemClock()), tls(config)
         app = create_app(
-            self.herders[me],
+            self.herders[me].handlers,
             NodeInfo("https://localhost:1", "g"),
             LogLevels(SystemClock()),
             settings=ApiSettings.of(config),

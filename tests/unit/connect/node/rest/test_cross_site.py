@@ -10,7 +10,7 @@ from importlib.resources import files
 import pytest
 
 from connect.clock import SystemClock
-from connect.node.herder_api import NodeInfo
+from connect.node.node_requests import NodeInfo
 from connect.node.rest.app import ApiSettings, create_app
 from connect.node.rest.http_middleware import CrossOrigin, cross_site_refusal
 from connect.node.rest.log_levels import LogLevels
@@ -85,11 +85,11 @@ def test_foreign_host_names_are_refused(host: str, is_own: bool) -> None:
 def server() -> Iterator[RestServer]:
     """The API without users; one origin may call."""
     herder = FakeHerder(LogLevels(SystemClock()))
-    herder.create_connector("orders", {"topics": "orders"})
+    herder.create("orders", {"topics": "orders"})
     allowed = CrossOrigin.of("https://console.example", "GET,POST,PUT")
     settings = ApiSettings(cross_origin=allowed)
     info = NodeInfo("http://node.example:8083", "cluster")
-    app = create_app(herder, info, LogLevels(SystemClock()), settings=settings)
+    app = create_app(herder.handlers, info, LogLevels(SystemClock()), settings=settings)
     with RestServer(app) as running:
         yield running
 

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from connect.clock import SystemClock
-from connect.node.herder_api import NodeInfo
+from connect.node.node_requests import NodeInfo
 from connect.node.rest.api_route import ApiRoute
 from connect.node.rest.app import create_app
+from connect.node.rest.dependencies import RequestHandlers
 from connect.node.rest.log_levels import LogLevels
 from tests.support.fakes.herder import FakeHerder
 from tests.support.fakes.operations import FakeOperations
@@ -25,15 +26,14 @@ from tests.support.fakes.rest_server import Reply, RestServer
 
 # They read what the node has in memory.
 QUICK = {
-    "connector",
-    "connectors",
+    "check_started",
     "coordinator_process",
-    "health",
-    "metric_sums",
+    "definition",
+    "names",
     "node_to_ask",
     "nodes",
-    "position",
     "status",
+    "sums",
     "task_configs",
 }
 CONFIG = {
@@ -137,14 +137,15 @@ class HangingNode:
     def __init__(self) -> None:
         levels = LogLevels(SystemClock())
         herder = FakeHerder(levels)
-        herder.create_connector("red", {**CONFIG, "name": "red"}, initial_state=None)
+        herder.create("red", {**CONFIG, "name": "red"}, initial_state=None)
         self.herder, self.operations = Hanging(herder), Hanging(FakeOperations())
         self.operations.was_called = self.herder.was_called
         self.operations.may_answer = self.herder.may_answer
-        given: Any = self.herder
+        part: Any = self.herder
         operations: Any = self.operations
+        handlers = RequestHandlers(part, part, part, part, part, part, herder.handlers.store)
         self.app = create_app(
-            given, NodeInfo("http://n:1", "c"), levels, connector_operations=operations
+            handlers, NodeInfo("http://n:1", "c"), levels, connector_operations=operations
         )
 
     @property

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from connect.clock import SystemClock
-from connect.node.herder_api import NodeInfo, Offsets
+from connect.node.node_requests import NodeInfo, Offsets
 from connect.node.rest.api_errors import TooManyError
 from connect.node.rest.app import create_app
 from connect.node.rest.auth import Caller, Login, Users, hashed_password, new_token
@@ -80,9 +80,12 @@ def serving(folder: Path) -> Iterator[tuple[RestServer, WaitingHerder]]:
     levels = LogLevels(SystemClock())
     herder = WaitingHerder(levels)
     for name in TOKENS:
-        herder.create_connector(f"{name}-1", {"connector.class": "IcebergSink", "topics": "t"})
+        herder.create(f"{name}-1", {"connector.class": "IcebergSink", "topics": "t"})
     app = create_app(
-        herder, NodeInfo("http://n:1", "c"), levels, users=CountingUsers(file, SystemClock())
+        herder.handlers,
+        NodeInfo("http://n:1", "c"),
+        levels,
+        users=CountingUsers(file, SystemClock()),
     )
     with RestServer(app, is_guarded=True) as server:
         try:

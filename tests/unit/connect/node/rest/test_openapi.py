@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from connect.clock import SystemClock
 from connect.config.keys.connector_keys import CONNECTOR_CLASS
 from connect.errors import InvariantViolation
-from connect.node.herder_api import (
+from connect.node.node_requests import (
     ConflictError,
     Health,
     NodeInfo,
@@ -28,6 +28,7 @@ from connect.node.rest.access import open_to_all, rule
 from connect.node.rest.api_route import ApiRoute
 from connect.node.rest.app import Api, ApiSettings, create_app
 from connect.node.rest.auth import Users, new_token
+from connect.node.rest.dependencies import RequestHandlers
 from connect.node.rest.http_middleware import BODY_BYTES_MAX
 from connect.node.rest.log_levels import LogLevels
 from connect.protocol.offset_plan import OffsetTarget
@@ -96,7 +97,7 @@ class Operation(NamedTuple):
 class StoppingHerder(FakeHerder):
     """A herder whose connectors are still being stopped, after a rewind that was begun."""
 
-    def _must_be_stopped(self, name: str) -> None:
+    def _require_stopped(self, name: str) -> None:
         raise ConflictError("still being stopped", connector=name)
 
     def plan_offsets(self, name: str, target: OffsetTarget) -> OffsetPlan:
@@ -108,7 +109,7 @@ def _app(herder: Any, users: Users | None = None, **settings: bool) -> Api:
     node = NodeInfo("http://127.0.0.1:8083", "cluster")
     levels = LogLevels(SystemClock())
     return create_app(
-        herder,
+        herder.handlers,
         node,
         levels,
         settings=ApiSettings(**settings),
@@ -142,13 +143,17 @@ def _validator(answer: Mapping[str, Any]) -> Draft202012Validator | None:
 
 
 class StartingHerder:
-    """A herder of a node that is starting."""
+    """The parts of a node that is starting."""
 
-    def health(self) -> Health:
-        """It says so."""
-        return Health("starting", "starting")
+    health = Health("starting", "starting")
 
-    def metrics_text(self) -> str:
+    @property
+    def handlers(self) -> Any:
+        """What the API calls: this object, each time."""
+        part: Any = self
+        return RequestHandlers(part, part, part, part, part, part, part)
+
+    def text(self) -> str:
         """There are some from the start."""
         return ""
 
@@ -176,11 +181,11 @@ class FailedTableHerder(FakeHerder):
     def request_maintenance(self, name: str, *, is_run: bool) -> Mapping[str, Any]:
         """It begins, or ends."""
         return {
-            **self.connector_view(name, "maintenance"),
+            **self.show(name, "maintenance"),
             "state": "IDLE" if is_run else "RUNNING",
         }
 
-    def decide_table(self, name: str, table: str, action: str) -> Mapping[str, Any]:
+    def decide(self, name: str, table: str, action: str) -> Mapping[str, Any]:
         """Something was given up."""
         self._get(name)
         return {"connector": name, "table": table, "action": action}
@@ -215,7 +220,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, R
     herders["busy"] = StoppingHerder(LogLevels(SystemClock()))  # type: ignore[assignment]
     herders["leaderless"] = LeaderlessHerder(LogLevels(SystemClock()))  # type: ignore[assignment]
     for herder in herders.values():
-        herder.create_connector("one", CONFIG)
+        herder.create("one", CONFIG)
     up, busy, down = (_server(h) for h in (herders["up"], herders["busy"], StartingHerder()))
     untracked = _server(herders["untracked"], is_tracking_topics=False)
     guarded = _server(herders["untracked"], Users(file, SystemClock()))

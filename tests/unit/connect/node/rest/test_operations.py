@@ -12,7 +12,7 @@ import yaml
 
 from connect.clock import SystemClock
 from connect.config.keys.connector_keys import CONNECTOR_CLASS
-from connect.node.herder_api import NodeInfo
+from connect.node.node_requests import NodeInfo
 from connect.node.rest.app import create_app
 from connect.node.rest.auth import Users, new_token
 from connect.node.rest.log_levels import LogLevels
@@ -63,7 +63,7 @@ def api(tmp_path: Path) -> Iterator[Api]:
     levels = LogLevels(SystemClock())
     herder, operations = FakeHerder(levels), FakeOperations()
     for name in ("red-1", "blue-1"):
-        herder.create_connector(name, {**CONFIG, "name": name})
+        herder.create(name, {**CONFIG, "name": name})
     users = [
         {"name": name, "token": TOKENS[name][1], "grants": [{"role": role, "connectors": "red-*"}]}
         for name, role in GRANTS.items()
@@ -71,7 +71,7 @@ def api(tmp_path: Path) -> Iterator[Api]:
     file = tmp_path / "users.yaml"
     file.write_text(yaml.safe_dump({"users": users}))
     app = create_app(
-        herder,
+        herder.handlers,
         NodeInfo("http://n:1", "cluster"),
         levels,
         users=Users(file, SystemClock()),
@@ -174,9 +174,9 @@ def test_an_audit_masks_names_of_tables(api: Api, monkeypatch: pytest.MonkeyPatc
     secret = "canary-audit-88"
     KNOWN.add(secret)
     counts = dict.fromkeys(("announced", "committed", "waiting", "unproved", "others", "now"), 0)
-    audit = api.herder.connector_view("red-1", "audit")
+    audit = api.herder.show("red-1", "audit")
     report = {**audit, "tables": [{"name": f"db.{secret}", **counts}]}
-    monkeypatch.setattr(api.herder, "connector_view", lambda _name, _view: report)
+    monkeypatch.setattr(api.herder, "show", lambda _name, _view: report)
     answer = api.ask("reader", "GET", "/red-1/audit")
     assert answer.status == 200, answer.content
     assert answer.json()["tables"][0]["name"] == f"db.{MASK}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from connect.clock import SystemClock
-from connect.node.herder_api import NodeInfo, ReportedStatus
+from connect.node.node_requests import NodeInfo, ReportedStatus
 from connect.node.rest.app import create_app
 from connect.node.rest.log_levels import LogLevels
 from connect.redaction.secret_values import MASK
@@ -25,7 +25,7 @@ class FailingHerder(FakeHerder):
         tasks = (replace(t, state="FAILED") if t.id < self.failed else t for t in found.tasks)
         return replace(found, tasks=tuple(tasks))
 
-    def metric_sums(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+    def sums(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
         """Return the metrics of one connector."""
         return {"orders": {"lag_records": 0.0, "records_read": 7.0} if metrics else {}}
 
@@ -33,9 +33,9 @@ class FailingHerder(FakeHerder):
 def test_no_task_measures_a_lag_if_all_have_failed() -> None:
     """It is null then, and not the last value; totals are kept."""
     herder = FailingHerder(LogLevels(SystemClock()))
-    herder.create_connector("orders", {"topics": "t", "tasks.max": "2"})
+    herder.create("orders", {"topics": "t", "tasks.max": "2"})
     with RestServer(
-        create_app(herder, NodeInfo("http://n:1", "c"), LogLevels(SystemClock()))
+        create_app(herder.handlers, NodeInfo("http://n:1", "c"), LogLevels(SystemClock()))
     ) as server:
         for failed, lag in ((0, 0), (1, 0), (2, None)):
             herder.failed = failed
@@ -53,9 +53,9 @@ def test_a_configuration_is_shown_without_its_secrets() -> None:
         "iceberg.catalog.token": "${env:TOKEN}",
     }
     herder = FakeHerder(LogLevels(SystemClock()))
-    herder.create_connector("orders", config)
+    herder.create("orders", config)
     with RestServer(
-        create_app(herder, NodeInfo("http://n:1", "c"), LogLevels(SystemClock()))
+        create_app(herder.handlers, NodeInfo("http://n:1", "c"), LogLevels(SystemClock()))
     ) as server:
         path = "/icefloe/v1/connectors/{}/config"
         reply = server.send("GET", path.format("orders"), None, {})

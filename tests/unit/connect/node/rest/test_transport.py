@@ -21,7 +21,7 @@ from connect.clock import SystemClock
 from connect.config.invalid_config import InvalidConfigError
 from connect.config.node.node_config import NodeConfig
 from connect.errors import ConfigError
-from connect.node.herder_api import NodeInfo, Offsets
+from connect.node.node_requests import NodeInfo, Offsets
 from connect.node.rest import http_middleware
 from connect.node.rest.app import create_app
 from connect.node.rest.auth import Users
@@ -44,7 +44,7 @@ NODE = {
 def guarded(users: Users | None = None, **more: Any) -> RestServer:
     """The API as a node serves it."""
     levels = LogLevels(SystemClock())
-    app = create_app(FakeHerder(levels), NodeInfo("http://n:1", "c"), levels, users=users)
+    app = create_app(FakeHerder(levels).handlers, NodeInfo("http://n:1", "c"), levels, users=users)
     return RestServer(app, is_guarded=True, **more)
 
 
@@ -70,8 +70,8 @@ def slow_requests(
     """A server that has taken requests whose answers do not come before the block's end."""
     levels = LogLevels(SystemClock())
     herder = SlowHerder(levels, count)
-    herder.create_connector("one", {"connector.class": "IcebergSink", "topics": "t"})
-    app = create_app(herder, NodeInfo("http://n:1", "c"), levels)
+    herder.create("one", {"connector.class": "IcebergSink", "topics": "t"})
+    app = create_app(herder.handlers, NodeInfo("http://n:1", "c"), levels)
     with (
         RestServer(app, is_guarded=True, connections=bounds) as server,
         ThreadPoolExecutor(count) as pool,

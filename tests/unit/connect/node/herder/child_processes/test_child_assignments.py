@@ -10,8 +10,7 @@ from connect.backoff import BackoffPolicy
 from connect.clock import SystemClock
 from connect.model.layout import TopicPartition, spread
 from connect.node.herder.child_processes.child_assignments import ChildAssignments
-from connect.node.herder.units.target_units import TargetUnits
-from connect.node.herder.units.units import ConnectorRun, Unit
+from connect.node.herder.units.units import ConnectorRun, TargetUnits, Unit
 
 GRACE_MS = 600_000  # a test that waits for it fails by its own limit
 LAYOUT = spread("c", 1, [TopicPartition("t", 0)], tasks=1)

@@ -8,10 +8,9 @@ from connect.backoff import BackoffPolicy
 from connect.clock import SystemClock
 from connect.config.node.node_config import NodeConfig
 from connect.model.layout import TopicPartition, spread
-from connect.node.herder.child_processes.child_requests import ChildRequests
-from connect.node.herder.child_processes.coordinator_processes import CoordinatorProcesses
-from connect.node.herder.units.target_units import TargetUnits
-from connect.node.herder.units.units import ConnectorRun
+from connect.node.herder.child_processes.local_units import CoordinatorProcesses
+from connect.node.herder.child_requests import ChildRequests
+from connect.node.herder.units.units import ConnectorRun, TargetUnits
 from connect.node.node_start import COMMANDS, _each_process
 from connect.processes.coordinator_names import coordinator_names, is_coordinator
 

@@ -22,8 +22,7 @@ from connect.node.herder.child_processes.maintenance_runs import (
     MaintenanceSettings,
 )
 from connect.node.herder.herder_thread import HerderThread
-from connect.node.herder.units.target_units import TargetUnits
-from connect.node.herder.units.units import ConnectorRun
+from connect.node.herder.units.units import ConnectorRun, TargetUnits
 from connect.processes.supervisor import ChildSpec, OnEvent, SupervisedChild
 from connect.state.status_state import Running
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from structlog.testing import capture_logs
@@ -13,6 +14,7 @@ from connect.metrics.process_metrics import Exposition
 from connect.node.herder.child_processes.child_assignments import ChildAssignments
 from connect.node.herder.child_processes.reconciliation import UNWANTED_LOG_MS, Reconciliation
 from connect.node.herder.units.units import ConnectorRun, Unit, UnitStart
+from connect.processes.unit_reports import Inventory, UnitReport
 
 INVENTORY_MS = 2_000
 
@@ -30,11 +32,9 @@ class RecordingChild:
         return True
 
 
-def inventory(*generations: int) -> Mapping[str, Any]:
+def inventory(*generations: int) -> Inventory:
     """What the child runs: a task of each generation, of a connector that was deleted."""
-    unit = {"connector": "unwanted", "task": 0, "ended": False}
-    units = [{**unit, "generation": generation} for generation in generations]
-    return {"event": "inventory", "units": units, "last_generation": 9}
+    return Inventory(9, tuple(UnitReport("unwanted", 0, number) for number in generations))
 
 
 def test_a_unit_that_stops_slowly_is_logged_seldom() -> None:
@@ -72,7 +72,7 @@ def test_restarts_of_a_coordinator_are_counted_from_zero() -> None:
     run = ConnectorRun.of("counted-from-zero", BackoffPolicy(1_000, 1_000))
     counts = []
     for idle_ms in (0, 11):
-        item = {"idle_ms": idle_ms, "idle_ms_max": 10}
+        item = UnitReport(run.name, None, 1, idle_ms=idle_ms, idle_ms_max=10)
         reconciliation._restart_if_stalled(run, run.coordinator, item, 0)
         counts.append(Exposition(lambda: 0).total("coordinator_stalls", connector=run.name))
     assert counts == [0, 1]
@@ -86,12 +86,12 @@ def test_a_task_without_progress_is_started_again() -> None:
     )
     run = ConnectorRun.of("stalled-task", BackoffPolicy(1_000, 60_000))
     unit = Unit(1, Backoff(run.policy), "worker")
-    item = {"generation": 7, "sequence": 1, "layout": 1, "state": "RUNNING", "ended": False}
+    item = UnitReport(run.name, 1, 7, sequence=1, layout=1, state="RUNNING")
     counts, restarts = [], []
     for start in range(3):
         unit.start = UnitStart(generation=7, sent_at_ms=0, is_sent=True)
         for idle_ms in (1_019, 1_021, 9_000):
-            reported = {**item, "idle_ms": idle_ms, "idle_ms_max": 1_020}
+            reported = replace(item, idle_ms=idle_ms, idle_ms_max=1_020)
             reconciliation._compare(run, unit, reported, start * 10_000)
             counts.append(Exposition(lambda: 0).total("task_stalls", connector=run.name))
         assert unit.start.has_ended

@@ -14,9 +14,10 @@ from connect.config.connector import ConnectorConfig
 from connect.model.layout import TopicPartition
 from connect.node.herder.offsets.rewind import RewindSteps, rewind_text
 from connect.node.herder.requests.stopped_connectors import StoppedConnectors, ValidThroughReset
-from connect.node.herder_api import ConflictError, NotAllowedError
+from connect.node.node_requests import ConflictError, NotAllowedError
 from connect.protocol.offset_plan import OffsetTarget
 from connect.state.connector_state import StoredConnector
+from connect.state.rewind_record import RewindChoice, RewindRecord
 from connect.validation.parse import parse
 from tests.support.tables import QuickClock, connector
 
@@ -60,15 +61,15 @@ class CallRecorder:
 
     def get(self, name: str) -> StoredConnector:
         """A connector with an unfinished rewind."""
-        return StoredConnector(name, target="STOPPED", rewind={"id": "r"})
+        return StoredConnector(name, target="STOPPED", rewind=RewindRecord("r"))
 
-    def put_rewind(self, name: str, record: Mapping[str, Any]) -> None:
+    def put_rewind(self, name: str, record: RewindRecord) -> None:
         """The record."""
-        self.calls.append(f"step {record['step']} of {name}")
+        self.calls.append(f"step {record.step} of {name}")
 
     def run(self, *, is_applied: bool) -> dict[str, Any]:
         """A reset of two tables."""
-        reset = ValidThroughReset(self, self, self.fence, self.ask)  # type: ignore[arg-type]
+        reset = ValidThroughReset(self, self, self.fence, self)  # type: ignore[arg-type]
         state = StoredConnector("c")
         return reset.run(state, connector("c", ["db.a"]), ["db.b"], "dated 2100", is_applied)
 
@@ -107,14 +108,14 @@ def test_a_rewind_fences_the_coordinator_before_it_announces() -> None:
     steps = RewindSteps(
         *[recorder] * 4,  # type: ignore[arg-type]
         fence_coordinator=recorder.fence,
-        ask=recorder.ask,
-        new_id=str,
+        requests=recorder,  # type: ignore[arg-type]
+        clock=QuickClock(),
     )
     group = recorder.parsed(StoredConnector("c")).connect_group_id
-    steps.announce("c", {"id": "r", "group": group, "offsets": [["t", 3, 7]]})
+    steps.announce("c", RewindRecord("r", group, offsets=[("t", 3, 7)]))
     assert recorder.calls == ["step tables of c", "fence c", "rewind of c [3]"]
     with pytest.raises(ConflictError, match="has ended"):
-        steps.announce("c", {"id": "cancelled", "group": group, "offsets": []})
+        steps.announce("c", RewindRecord("cancelled", group))
     assert len(recorder.calls) == 3
 
 
@@ -127,7 +128,7 @@ class _Finishing:
 
     def get(self, name: str) -> StoredConnector:
         """The connector with its record."""
-        return StoredConnector(name, target="STOPPED", rewind={"id": "r"})
+        return StoredConnector(name, target="STOPPED", rewind=RewindRecord("r"))
 
     def settle(self, name: str) -> str:
         """Its group."""
@@ -142,9 +143,9 @@ class _Finishing:
         """A complete bounded run."""
         self.calls.append(f"run {name} again")
 
-    def put_rewind(self, name: str, record: Mapping[str, Any] | None) -> None:
+    def put_rewind(self, name: str, record: RewindRecord | None) -> None:
         """The record."""
-        self.calls.append(f"record of {name}: {record and record['step']}")
+        self.calls.append(f"record of {name}: {record and record.step}")
 
 
 def test_a_rewind_lets_a_complete_bounded_run_read_again() -> None:
@@ -153,16 +154,16 @@ def test_a_rewind_lets_a_complete_bounded_run_read_again() -> None:
     steps = RewindSteps(
         *[stores] * 4,  # type: ignore[arg-type]
         fence_coordinator=lambda _: None,
-        ask=lambda *_: {},
-        new_id=str,
+        requests=stores,  # type: ignore[arg-type]
+        clock=QuickClock(),
     )
-    recorded = {"id": "r", "offsets": [["t", 3, 7]]}
+    recorded = RewindRecord("r", offsets=[("t", 3, 7)])
     steps.finish("c", recorded)
     steps.end("c", recorded, "done")
     step, *others = stores.calls
     assert step == "record of c: offsets"
     assert others == ["offsets of connect-c", "run c again", "record of c: None"]
-    other = {"id": "of another request", "offsets": [["t", 3, 1]]}
+    other = RewindRecord("of another request", offsets=[("t", 3, 1)])
     with pytest.raises(ConflictError, match="has ended"):
         steps.finish("c", other)
     steps.end("c", other, "done")
@@ -175,8 +176,8 @@ def test_two_requests_do_not_change_a_rewind_at_the_same_time() -> None:
     steps = RewindSteps(
         *[recorder] * 4,  # type: ignore[arg-type]
         fence_coordinator=recorder.fence,
-        ask=recorder.ask,
-        new_id=str,
+        requests=recorder,  # type: ignore[arg-type]
+        clock=QuickClock(),
     )
     with steps.alone("c"), steps.alone("d"), pytest.raises(ConflictError), steps.alone("c"):
         pass
@@ -186,7 +187,7 @@ def test_two_requests_do_not_change_a_rewind_at_the_same_time() -> None:
 
 def test_the_status_says_what_an_unfinished_rewind_does() -> None:
     """Its step, where it goes, and the command that finishes it."""
-    recorded = {"step": "tables", "commit": None, "tables": {"db.a": 1}, "offsets": []}
+    recorded = RewindRecord("r", tables={"db.a": 1}, step="tables")
     text = rewind_text(StoredConnector("c", rewind=recorded))
     assert text is not None
     assert "to the beginning is not finished: its tables are being taken back (1 tables" in text
@@ -199,10 +200,8 @@ def test_no_offsets_are_planned_while_a_rewind_is_unfinished() -> None:
     recorder = CallRecorder({})
     stopped = StoppedConnectors(
         *[recorder] * 5,  # type: ignore[arg-type]
+        requests=recorder,  # type: ignore[arg-type]
         clock=QuickClock(),
-        ask=recorder.ask,
-        ask_slow=recorder.ask,
-        new_id=str,
     )
     with pytest.raises(ConflictError, match="icefloe rewind c --yes"):
         stopped.plan_offsets("c", OffsetTarget.of("earliest", None, None, None))
@@ -231,8 +230,8 @@ class DeltaConnectors(CallRecorder):
 @pytest.mark.parametrize(
     "request_",
     [
-        lambda stopped: stopped.rewind("c", {"beginning": True}, is_applied=False),
-        lambda stopped: stopped.rewind("c", {"beginning": True}, is_applied=True),
+        lambda stopped: stopped.rewind("c", RewindChoice(is_to_beginning=True), is_applied=False),
+        lambda stopped: stopped.rewind("c", RewindChoice(is_to_beginning=True), is_applied=True),
         lambda stopped: stopped.rebase("c", [], is_applied=False),
         lambda stopped: stopped.rebase("c", [], is_applied=True),
         lambda stopped: stopped.reset_valid_through("c", [], "why", is_applied=True),
@@ -246,10 +245,8 @@ def test_operations_on_snapshots_are_refused_for_delta_tables(
     recorder = DeltaConnectors({})
     stopped = StoppedConnectors(
         *[recorder] * 5,  # type: ignore[arg-type]
+        requests=recorder,  # type: ignore[arg-type]
         clock=QuickClock(),
-        ask=recorder.ask,
-        ask_slow=recorder.ask,
-        new_id=str,
     )
     with pytest.raises(NotAllowedError, match="Delta tables") as caught:
         request_(stopped)

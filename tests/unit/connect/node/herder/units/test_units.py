@@ -4,9 +4,8 @@ import pytest
 
 from connect.backoff import BackoffPolicy
 from connect.model.layout import Layout, TopicPartition
-from connect.node.herder.units.connector_status import LocalNode, StoredStatuses, connector_status
-from connect.node.herder.units.target_units import TargetUnits, signature
-from connect.node.herder.units.units import ConnectorRun, Phase
+from connect.node.herder.units.status_publisher import LocalNode, StoredStatuses, connector_status
+from connect.node.herder.units.units import ConnectorRun, Phase, TargetUnits, signature
 from connect.protocol.source_end import SourceEnd, selection_of
 from connect.state.connector_state import Restart, StoredConnector
 from connect.state.placement import Places

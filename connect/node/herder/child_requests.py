@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from connect.clock import Clock
-from connect.node.herder_api import UnavailableError
+from connect.node.node_requests import UnavailableError
 from connect.processes.coordinator_names import COORDINATOR
 from connect.processes.supervisor import SupervisedChild
 
