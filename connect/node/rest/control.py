@@ -173,6 +173,7 @@ def rewind(name: ConnectorName, body: om.AskRewind, herder: HerderDep) -> om.Rew
         "offsets": [[at.topic, at.partition, at.offset] for at in body.offsets],
         "beginning": body.beginning,
         "tables": body.tables,
+        "only": body.only,
         "accept": body.accept,
         "cancel": body.cancel,
         "replace": body.replace,
