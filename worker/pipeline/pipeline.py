@@ -236,8 +236,8 @@ class PipelineTask:
             yield schema_request_row(schema_request)
         if self._reference.losses.sub_micro:
             yield losses_row(self._reference.losses.sub_micro)
-        if self._records.conflicts:
-            yield conflicts_row(self._records.conflicts)
+        if self._records.moved.counts:
+            yield conflicts_row(self._records.moved.counts)
         yield from self._output.finish()
         if self._passed is not None:
             yield self._passed.end()

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from connect.config.table_formats import FAIL
+from connect.config.table_formats import DEAD_LETTER, FAIL
 from connect.errors import RecordError, RetriableError
 from connect.model.records import KafkaRecord, SinkRecord
 from connect.records.conversion.row_converter import NAME_MAPPING_PROPERTY
@@ -29,7 +29,7 @@ from connect.records.row_operations import ChangeRules, Operation
 from connect.records.tables.schema_changes import SchemaChanges
 from connect.records.tables.schema_evolution import changes
 from connect.records.tables.table_creation import table_for
-from connect.records.tables.type_conflicts import TypeConflicts
+from connect.records.tables.type_conflicts import TypeConflicts, action_of
 from worker.batch.descriptors import DeadLetter, SchemaRequest, TableRequest
 from worker.batch.error_rows import DEAD_LETTERS_FULL, RECORD_FAILED, REFUSALS, TYPE_CONFLICT
 from worker.batch.pipeline_spec import PipelineSpec
@@ -77,6 +77,19 @@ class Requests:
         return bool(self.tables or self.schemas)
 
 
+@dataclass(slots=True)
+class MovedValues:
+    """Values that other columns took, by table, column and other column.
+
+    Attributes:
+        counts: of written records.
+        of_record: of the present record.
+    """
+
+    counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    of_record: list[tuple[str, str, str]] = field(default_factory=list)
+
+
 class RecordPath:
     """Reads, routes and converts records one by one.
 
@@ -89,7 +102,7 @@ class RecordPath:
     Attributes:
         requests: changes of tables that the batch needs.
         dead_letters: refused records.
-        conflicts: by table, column and column that took them, values that moved.
+        moved: values that went to other columns.
     """
 
     def __init__(
@@ -108,8 +121,8 @@ class RecordPath:
         self._dead_letter_bytes = 0
         self._changes = changes
         self._rules = ChangeRules(spec.config)
-        self.conflicts: Counter[tuple[str, str, str]] = Counter()
-        self._moved: list[tuple[str, str, str]] = []
+        self.moved = MovedValues()
+        self._actions: dict[str, str] = {}
         self._rows: dict[str, _TableRows] = {}
 
     def take(
@@ -199,7 +212,7 @@ class RecordPath:
         if text is not None:
             raise RecordError(f"the record cannot be processed: {text}", code=RECORD_FAILED)
         taken: list[tuple[str, dict[str, Any], Operation]] = []
-        self._moved.clear()
+        self.moved.of_record.clear()
         is_routed = False
         for converted in self._reference.read(record):
             names = self._reference.route(converted)
@@ -217,7 +230,7 @@ class RecordPath:
             rows.operations.append(int(operation))
             rows.orders.append(order)
             rows.ranks.append(rank)
-        self.conflicts.update(self._moved)
+        self.moved.counts.update(self.moved.of_record)
         return WRITTEN if is_routed else DROPPED
 
     def _converted(
@@ -239,27 +252,37 @@ class RecordPath:
         self, record: SinkRecord, table: TableWriter, operation: Operation
     ) -> dict[str, Any] | None:
         mapping, name = table.plan.properties.get(NAME_MAPPING_PROPERTY), table.plan.name
-        keys = self._config.table(name).id_columns
         try:
             if self._changes is not None:
-                of_table = self._changes.of(name)
-                of_table.learn(record.key)
+                changes = self._changes.of(name)
+                changes.learn(record.key)
                 if operation is Operation.DELETE:
-                    return self._reference.key_row(record, of_table.key_schema, mapping)
-                keys = tuple(of_table.key_schema.column_names)
-            conflicts = TypeConflicts(
-                table.schema, self._config, name, keys, table.plan.partition_names
-            )
-            settle = None if conflicts.is_error else conflicts.settle
-            row = self._reference.row(record, table.schema, mapping, settle)
+                    return self._reference.key_row(record, changes.key_schema, mapping)
+            action = self._actions.get(name)
+            if action is None:
+                action = self._actions[name] = action_of(self._config, name)
+            if action == DEAD_LETTER:
+                return self._reference.row(record, table.schema, mapping)
+            return self._settled(record, table, action, mapping)
         except RecordError as error:
             error.at(table=name)
             raise
+
+    def _settled(
+        self, record: SinkRecord, table: TableWriter, action: str, mapping: str | None
+    ) -> dict[str, Any] | None:
+        """Return the record's row, with values that other columns take; None as ``_converted``."""
+        name, config = table.plan.name, self._config
+        keys = config.table(name).id_columns
+        if self._changes is not None:
+            keys = tuple(self._changes.of(name).key_schema.column_names)
+        conflicts = TypeConflicts(table.schema, config, action, keys, table.plan.partition_names)
+        row = self._reference.row(record, table.schema, mapping, conflicts.settle)
         if self._request(table, conflicts.changes):
             return None
-        if conflicts.action == FAIL and conflicts.columns:
+        if action == FAIL and conflicts.columns:
             raise _failed_table(record, name, conflicts.columns)
-        self._moved += [(name, *each) for each in conflicts.columns.items()]
+        self.moved.of_record += [(name, *each) for each in conflicts.columns.items()]
         return row
 
     def _request_table(self, name: str, record: SinkRecord) -> None:

@@ -34,6 +34,12 @@ from connect.records.tables.table_creation import check_type
 from connect.records.tables.type_inference import infer_type, type_of
 
 
+def action_of(config: ConnectorConfig, table: str) -> str:
+    """Return what to do with values that their columns of a table do not take."""
+    action = config.table(table).type_conflict
+    return action if action == FAIL or config.evolve_schema_enabled else DEAD_LETTER
+
+
 @dataclass(slots=True)
 class TypeConflicts:
     """The conflicts of one record with one table.
@@ -41,7 +47,7 @@ class TypeConflicts:
     Args:
         schema: of the table.
         config: of the connector.
-        table_name: decides about the action.
+        action: of ``action_of``, not ``dead-letter``.
         keys: names of the table's key columns.
         partition_names: of the table's partition fields.
 
@@ -52,23 +58,11 @@ class TypeConflicts:
 
     schema: Schema
     config: ConnectorConfig
-    table_name: str
+    action: str
     keys: Collection[str]
     partition_names: Collection[str] = ()
     columns: dict[str, str] = field(default_factory=dict)
     changes: SchemaChanges = field(default_factory=lambda: SchemaChanges({}, {}))
-
-    @property
-    def action(self) -> str:
-        """Return what to do with the values."""
-        return self.config.table(self.table_name).type_conflict
-
-    @property
-    def is_error(self) -> bool:
-        """Return whether such values are errors of their records."""
-        if self.action == FAIL:
-            return False
-        return self.action == DEAD_LETTER or not self.config.evolve_schema_enabled
 
     def settle(self, row: dict[str, Any], conflicts: Conflicts) -> None:
         """Move values to their columns.
