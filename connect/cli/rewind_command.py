@@ -39,6 +39,10 @@ def rewind(
         list[str] | None,
         typer.Option("--table", help="A table that the configuration does not name."),
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this table, if its topics feed no other one; repeatable."),
+    ] = None,
     accept: Annotated[
         list[str] | None, typer.Option(help="Code of a problem to accept; repeatable.")
     ] = None,
@@ -65,6 +69,7 @@ def rewind(
         "offsets": [_position(text) for text in to_offsets or ()],
         "beginning": is_to_beginning,
         "tables": tables or [],
+        "only": only or [],
         "accept": accept or [],
         "cancel": is_cancelled,
         "replace": is_replaced,

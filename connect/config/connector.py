@@ -23,6 +23,7 @@ from connect.java_compat.java_regex import compile_java_regex
 
 Unmatched = Literal["drop", "dead-letter", "fail"]
 Refused = Literal["wait", "dead-letter"]
+TypeConflict = Literal["dead-letter", "text", "new-column", "fail"]
 TableFormat = Literal["iceberg", "delta", "parquet", "topic", "aggregate"]
 
 
@@ -107,6 +108,7 @@ class TableConfig:
     ``copy_bytes_max`` per commit. ``uses_vectors`` removes rows of tables of format version 3 by
     deletion vectors, and not by equality deletes; at most ``vector_bytes_max`` of key columns are
     read per commit. ``uses_equality_deletes`` allows equality deletes where neither is possible.
+    ``type_conflict`` is the action for values whose type their column does not take.
     """
 
     name: str
@@ -123,6 +125,7 @@ class TableConfig:
     uses_vectors: bool = True
     vector_bytes_max: int = 2**28
     uses_equality_deletes: bool = True
+    type_conflict: TypeConflict = "dead-letter"
 
     @property
     def identifier(self) -> tuple[str, ...]:

@@ -38,6 +38,12 @@ FORMAT_VERSIONS: Final = (2, 3)
 """Versions of Iceberg's table format that are written."""
 MERGE_ON_READ: Final = "merge-on-read"
 COPY_ON_WRITE: Final = "copy-on-write"
+DEAD_LETTER: Final = "dead-letter"
+TEXT: Final = "text"
+NEW_COLUMN: Final = "new-column"
+FAIL: Final = "fail"
+TYPE_CONFLICT_ACTIONS: Final = (DEAD_LETTER, TEXT, NEW_COLUMN, FAIL)
+"""What to do with values that their column does not take."""
 NO_DISTRIBUTION: Final = "none"
 HASH_DISTRIBUTION: Final = "hash"
 """How rows are changed: with delete files, or by writing data files again."""

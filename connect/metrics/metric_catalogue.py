@@ -103,6 +103,7 @@ CATALOGUE: tuple[Metric, ...] = (
         "Times and timestamps that lost digits beyond microseconds.",
     ),
     Metric("values_unavailable", "counter", "values", _TASK, "Values that no source has sent."),
+    Metric("type_conflicts", "counter", "values", _TASK, "Values that moved to another column."),
     Metric("files_written", "counter", "files", _TASK, "Data and delete files written."),
     Metric("bytes_written", "counter", "bytes", _TASK, "Size of the files written."),
     Metric("batches", "counter", "batches", _TASK, "Micro-batches run."),

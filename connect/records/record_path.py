@@ -6,7 +6,7 @@ the same result or pass the record to the reference path.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from connect.config.connector import ConnectorConfig, ConverterConfig
 from connect.errors import RecordError
 from connect.model.records import Header, KafkaRecord, SinkRecord, Struct
 from connect.records.conversion.conversion_failure import Unconvertible, kind_of
-from connect.records.conversion.row_converter import ConversionOptions, RowConverter
+from connect.records.conversion.row_converter import Conflicts, ConversionOptions, RowConverter
 from connect.records.conversion.temporal import TruncationCounts
 from connect.records.converters import converter
 from connect.records.converters.converter import Converter
@@ -30,6 +30,9 @@ from connect.records.unavailable_values import refuse_unavailable
 # Kafka Connect's default for headers; they stay raw bytes until a transformation reads them
 _SIMPLE_HEADER_CONVERTER = "SimpleHeaderConverter"
 _ROW_CONVERTERS_KEPT = 1024
+
+Settle = Callable[[dict[str, Any], Conflicts], None]
+"""Moves values of a row to other columns; raises ``Unconvertible`` where it cannot."""
 
 
 class ReferencePath:
@@ -111,7 +114,11 @@ class ReferencePath:
             raise
 
     def row(
-        self, record: SinkRecord, table_schema: Schema, name_mapping: str | None = None
+        self,
+        record: SinkRecord,
+        table_schema: Schema,
+        name_mapping: str | None = None,
+        settle: Settle | None = None,
     ) -> dict[str, Any]:
         """Convert a record to a row: a map from top-level column name to a value for pyarrow.
 
@@ -119,6 +126,8 @@ class ReferencePath:
             record: a record that is not a tombstone.
             table_schema: the table's current schema.
             name_mapping: the table property ``schema.name-mapping.default``.
+            settle: moves values to other columns whose own column does not take their type; None
+                makes them errors.
 
         Raises:
             RecordError: stage TASK_PUT, code one of
@@ -135,7 +144,10 @@ class ReferencePath:
                 offset=record.offset,
             )
         try:
-            row = self._row_converter(table_schema, name_mapping).row(value)
+            conflicts: Conflicts | None = None if settle is None else {}
+            row = self._row_converter(table_schema, name_mapping).row(value, conflicts)
+            if settle is not None and conflicts:
+                settle(row, conflicts)
             if self._config.errors.refuses_unavailable:
                 refuse_unavailable(row)
             if self._config.aggregation is not None:

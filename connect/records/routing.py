@@ -90,6 +90,18 @@ class Router:
         tables = self._matching(field_value(record.value, self._path))
         return tables or self._unmatched("no table's route regex matches the record")
 
+    def table_of_topic(self, topic: str) -> str | None:
+        """Return the only table of all records of a topic; None if there may be others.
+
+        Args:
+            topic: of the records after transformations.
+        """
+        if self._topic_tables or self._template is not None:
+            name = None if self._dynamic else self._named(topic, lambda _: None, None)
+            return None if name is None else self._config.qualified(name)
+        is_static = not self._dynamic and not self._path and len(self._tables) == 1
+        return self._tables[0] if is_static else None
+
     def _matching(self, value: Any) -> tuple[str, ...]:
         text = None if value is None else java_text(value)
         return tuple(

@@ -19,6 +19,7 @@ class RewindChoice:
         offsets: the last commit that is above none of these source offsets.
         is_to_beginning: before the first commit of the connector.
         tables: in addition to those of configuration and announcements.
+        only: the only tables to change, with the topics that feed no other table; empty: all.
         accepted: codes of problems that the operator accepts.
         is_cancelled: cancel a rewind that was begun.
         is_replacing: begin this rewind in place of one that was begun.
@@ -29,6 +30,7 @@ class RewindChoice:
     offsets: Sequence[tuple[str, int, int]] = ()
     is_to_beginning: bool = False
     tables: Sequence[str] = ()
+    only: Sequence[str] = ()
     accepted: Sequence[str] = ()
     is_cancelled: bool = False
     is_replacing: bool = False
@@ -47,6 +49,7 @@ class RewindChoice:
             "offsets": [list(at) for at in self.offsets],
             "beginning": self.is_to_beginning,
             "tables": list(self.tables),
+            "only": list(self.only),
             "accept": list(self.accepted),
             "cancel": self.is_cancelled,
             "replace": self.is_replacing,

@@ -20,7 +20,7 @@ from connect.config.keys.iceberg_keys import CONTROL_TOPIC, topic_name
 from connect.config.size_limits import RULE_SENTENCES_MAX
 from connect.config.source_group import group_key, source_group
 from connect.config.start_position import offsets_error, parse_offsets
-from connect.config.table_formats import COPY_ON_WRITE, MERGE_ON_READ
+from connect.config.table_formats import COPY_ON_WRITE, MERGE_ON_READ, NEW_COLUMN, TEXT
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import catalog_kind, client_config
 from connect.records.tables.partition_spec import check_terms
@@ -272,6 +272,20 @@ def write_mode(view: ConfigView) -> Iterator[tuple[str, str]]:
             )
 
 
+def type_conflict(view: ConfigView) -> Iterator[tuple[str, str]]:
+    """`type-conflict` of `text` or `new-column` needs `iceberg.tables.evolve-schema-enabled`."""
+    own = [name for name, _, _ in view.per_table("type-conflict")]
+    for name in ("iceberg.tables.type-conflict", *own):
+        text = (view.raw.get(name) or "").strip()
+        if text in {TEXT, NEW_COLUMN} and view["iceberg.tables.evolve-schema-enabled"] is False:
+            yield (
+                name,
+                invalid(
+                    name, text, "set iceberg.tables.evolve-schema-enabled=true: it adds columns"
+                ),
+            )
+
+
 def equality_deletes(view: ConfigView) -> Iterator[tuple[str, str]]:
     """Without equality deletes there is another way to remove rows."""
 
@@ -360,6 +374,7 @@ RULES: tuple[Rule, ...] = (
     format_version,
     write_mode,
     equality_deletes,
+    type_conflict,
     catalog_properties,
     folder_keys,
     folder_partition_terms,

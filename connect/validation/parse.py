@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from connect.config.aggregation import TOPIC as AGGREGATE_TOPIC
 from connect.config.aggregation import Aggregation
@@ -19,6 +19,7 @@ from connect.config.connector import (
     TableConfig,
     TopicConverters,
     TransformConfig,
+    TypeConflict,
     Unmatched,
 )
 from connect.config.end_position import end_position
@@ -311,6 +312,9 @@ def _table_configs(
             uses_equality_deletes=flag(
                 own, "equality-deletes-enabled", default=default.uses_equality_deletes
             ),
+            type_conflict=cast(TypeConflict, own["type-conflict"].strip())
+            if "type-conflict" in own
+            else default.type_conflict,
         )
         for table, own in settings.items()
     }
@@ -366,6 +370,7 @@ def _default_table(checked: Checked) -> TableConfig:
         uses_vectors=v["iceberg.tables.deletion-vectors-enabled"],
         vector_bytes_max=v["iceberg.tables.deletion-vectors-max-bytes"],
         uses_equality_deletes=v["iceberg.tables.equality-deletes-enabled"],
+        type_conflict=v["iceberg.tables.type-conflict"],
     )
 
 

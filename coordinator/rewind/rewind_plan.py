@@ -29,6 +29,7 @@ class RewindPlan:
         before: the committed source offsets of these partitions.
         problems: code, message and table of what forbids the rewind.
         notes: what the operator should know, a sentence each.
+        topics: the only topics whose source offsets move; None: all.
     """
 
     commit: OwnCommit | None
@@ -37,6 +38,11 @@ class RewindPlan:
     before: Mapping[TopicPartition, int | None] = field(default_factory=dict)
     problems: list[tuple[str, str, str | None]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    topics: frozenset[str] | None = None
+
+    def moves(self, tp: TopicPartition) -> bool:
+        """Return whether the source offset of a partition may move."""
+        return self.topics is None or tp.topic in self.topics
 
     def refuse(self, code: str, message: str, table: str | None = None) -> None:
         """Note a problem that forbids the rewind, of a table or of the connector."""

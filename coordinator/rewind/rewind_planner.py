@@ -7,6 +7,8 @@ Rules of this file:
 - Every table that has files of announcements above the cut is part of the plan, or the rewind
   would read their records a second time. So the control topic must still hold everything from the
   cut on.
+- A plan of some tables moves the offsets of topics that feed no other table. So all records that
+  are read again go to these tables, and announcements of other tables stay as they are.
 - What cannot be proved is a problem with a code. Some problems may be accepted by the operator.
 """
 
@@ -44,6 +46,7 @@ from coordinator.rewind.rewind_request import (
     TABLES_UNKNOWN,
     RewindRequest,
 )
+from coordinator.rewind.rewound_topics import choose_topics
 from coordinator.rewind.table_history import (
     HISTORY_EXPIRED,
     OwnCommit,
@@ -53,6 +56,10 @@ from coordinator.rewind.table_history import (
 
 _SHOWN_MAX = 20
 NO_COMMIT = "no_such_commit"
+_SNAPSHOTS_STAY = (
+    "snapshots that leave a branch stay in the table until they expire; readers that read a branch "
+    "incrementally have to start again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +95,9 @@ class RewindPlanner:
         self.log.read(announced.take)
         names = {*self.config.tables, *announced.names, *request.tables}
         planned = RewindPlan(None)
+        if request.only:
+            names = set(request.only)
+            choose_topics(planned, self.config, self.admin, request.only)
         _refuse_foreign(planned, self.config, names)
         tables = {name: table for name in names if (table := self.catalog.find(name)) is not None}
         if request.is_to_beginning:
@@ -97,10 +107,7 @@ class RewindPlanner:
             planned.commit = self._chosen(request, tables, announced.control_offset_max, starts)
             self._to_cut(planned, planned.commit.offsets, tables, starts)
         self._check_sources(planned)
-        planned.notes.append(
-            "snapshots that leave a branch stay in the table until they expire; readers that read "
-            "a branch incrementally have to start again"
-        )
+        planned.notes.append(_SNAPSHOTS_STAY)
         return planned
 
     def _chosen(
@@ -130,7 +137,7 @@ class RewindPlanner:
         *,
         is_whole: bool,
     ) -> None:
-        if self.config.names_tables_by_record and not is_whole and not request.tables:
+        if self.config.names_tables_by_record and not (is_whole or request.tables or request.only):
             planned.refuse(
                 TABLES_UNKNOWN,
                 "records name the tables, and the control topic no longer holds all "
@@ -147,7 +154,7 @@ class RewindPlanner:
         planned.before = {
             tp: at
             for tp, at in self.admin.committed_all(self.config.connect_group_id).items()
-            if tp.partition < topics.get(tp.topic, 0)
+            if tp.partition < topics.get(tp.topic, 0) and planned.moves(tp)
         }
         start, logs = self.config.start, self.admin.watermarks(list(planned.before))
         since: Mapping[TopicPartition, int] = {}
@@ -261,9 +268,8 @@ class RewindPlanner:
     def _add_positions(self, planned: RewindPlan, at_cut: SourcePositions) -> None:
         committed = self.admin.committed_all(self.config.connect_group_id)
         unknown = []
-        for tp in sorted({*committed, *at_cut.starts_above}):
-            if not at_cut.is_changed(tp):
-                continue
+        changed = filter(at_cut.is_changed, {*committed, *at_cut.starts_above})
+        for tp in sorted(filter(planned.moves, changed)):
             position = at_cut.at(tp)
             if position is None:
                 unknown.append(f"{tp.topic}-{tp.partition}")

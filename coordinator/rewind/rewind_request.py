@@ -11,6 +11,7 @@ from connect.model.layout import TopicPartition
 RECORDS_GONE = "records_gone"
 TABLES_UNKNOWN = "tables_unknown"
 NOT_GRANTED = "not_granted"
+TOPICS_SHARED = "topics_shared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class RewindRequest:
         is_to_beginning: before the first commit of the connector.
         tables: tables to change in addition to those of configuration and announcements.
         accepted: codes of problems that the operator accepts.
+        only: the only tables to change, with the topics that feed no other table; empty: all.
     """
 
     timestamp_ms: int | None = None
@@ -32,6 +34,7 @@ class RewindRequest:
     is_to_beginning: bool = False
     tables: tuple[str, ...] = ()
     accepted: frozenset[str] = frozenset()
+    only: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
@@ -43,4 +46,5 @@ class RewindRequest:
             fields["beginning"],
             tuple(fields["tables"]),
             frozenset(fields["accept"]),
+            tuple(fields.get("only", ())),
         )

@@ -28,6 +28,7 @@ def seen(result: BatchResult, tables: Sequence[str]) -> dict[str, Any]:
         "tables": {request.table for request in result.table_requests},
         "schemas": {request.table for request in result.schema_requests},
         "losses": result.losses,
+        "conflicts": dict(result.conflicts),
     }
 
 

@@ -72,6 +72,11 @@ def test_random_avro_data_is_read_alike_by_both_paths(seed: int, tmp_path: Path)
     evolving = connector(tmp_path, schema, **{"iceberg.tables.evolve-schema-enabled": "true"})
     by_column, by_record = both(evolving, [plan(tmp_path, other)], [source(records)])
     assert by_column == by_record
+    texts = [NestedField(1000 + i, f"f{i - 1}__text", StringType(), required=False) for i in (1, 2)]
+    keys = {"iceberg.tables.evolve-schema-enabled": "true", "iceberg.tables.type-conflict": "text"}
+    plans = [plan(tmp_path, Schema(*other.fields, *texts, *table.fields[2:]))]
+    by_column, by_record = both(connector(tmp_path, schema, **keys), plans, [source(records)])
+    assert by_column == by_record
 
 
 def _other(chance: random.Random) -> Any:

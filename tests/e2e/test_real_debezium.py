@@ -35,9 +35,17 @@ from pyiceberg.types import (
 
 from connect.gateways.catalog.catalog import open_catalog
 from tests.support.changed_shop import TABLES, ChangedShop, Row, columns, keys, rows_of_sink
-from tests.support.debezium import JSON_CONVERTER, ChangeSource, change_source
+from tests.support.debezium import (
+    JSON_CONVERTER,
+    SCHEMAS,
+    TEXTS,
+    ChangeSource,
+    change_source,
+    flat,
+)
 from tests.support.running_stack import RunningStack, unsorted_rows
 from tests.support.stack import unique_name
+from worker.task.tables.table_updates import commit_schema
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.java]
 
@@ -63,15 +71,6 @@ _TYPES: Mapping[str, IcebergType] = {
     "bytea": BinaryType(),
 }
 
-SCHEMAS = {"key.converter.schemas.enable": "true", "value.converter.schemas.enable": "true"}
-SCHEMALESS = {"key.converter.schemas.enable": "false", "value.converter.schemas.enable": "false"}
-# without schemas: values that say themselves what they are
-TEXTS = {
-    **SCHEMALESS,
-    "decimal.handling.mode": "string",
-    "time.precision.mode": "isostring",
-    "binary.handling.mode": "base64",
-}
 CHANGE_ROWS = {
     "transforms": "row",
     "transforms.row.type": "org.apache.iceberg.connect.transforms.DebeziumTransform",
@@ -79,7 +78,6 @@ CHANGE_ROWS = {
     "iceberg.tables.cdc-field": "_cdc.op",
     "iceberg.tables.upsert-mode-enabled": "true",
 }
-EXTRACT = "io.debezium.transforms.ExtractNewRecordState"
 UPSERTS = {"iceberg.tables.upsert-mode-enabled": "true"}
 BY_DELETED = {**UPSERTS, "iceberg.tables.cdc-field": "__deleted"}
 BY_TOPIC = {
@@ -92,14 +90,6 @@ TOLERANT = {
 }
 BY_FIELD_TEMPLATE = {"iceberg.tables.name-template": "NS.${__table}"}
 BY_TEMPLATE = {"iceberg.tables.name-template": "NS.${1}", "topics.regex": r"PREFIX\.shop\.(.*)"}
-
-
-def flat(mode: str | None, **more: str) -> dict[str, str]:
-    """Keys of a source that sends rows instead of change events."""
-    keys = {"transforms": "flat", "transforms.flat.type": EXTRACT}
-    if mode:
-        keys["transforms.flat.delete.tombstone.handling.mode"] = mode
-    return {**keys, **{f"transforms.flat.{k.replace('_', '.')}": v for k, v in more.items()}}
 
 
 @dataclass(frozen=True)
@@ -379,6 +369,84 @@ def test_schema_changes_of_the_source(running: RunningStack, source: ChangeSourc
 
 
 @pytest.mark.matrix
+def test_types_that_change_and_columns_that_are_renamed(
+    running: RunningStack, source: ChangeSource
+) -> None:
+    """Texts for an int column have a column of their own. Then one table is repaired."""
+    source.execute(
+        "create schema retyped",
+        "create table retyped.others (id int primary key)",
+        "insert into retyped.others values (1), (2)",
+        "create table retyped.accounts (id int primary key, name text not null, count int)",
+        "insert into retyped.accounts values (1, 'a', 1), (2, 'b', 2)",
+    )
+    vectors = {**CREATED, **UPSERTS, "iceberg.tables.type-conflict": "text"}
+    equality = {**vectors, "iceberg.tables.deletion-vectors-enabled": "false"}
+    copies = {**CREATED, **CHANGE_ROWS, "iceberg.tables.write-mode": "copy-on-write"}
+    new = {"iceberg.tables.type-conflict": "new-column"}
+    sinks = {"retyped_rows": (flat(None), vectors), "retyped_equality": (flat(None), equality)}
+    sinks["retyped_events"] = ({}, {**copies, **new})
+    with ExitStack() as stack:
+        for name, (flattened, keys_of_sink) in sinks.items():
+            streaming = source.streaming(name, r"retyped\..*", {**SCHEMAS, **flattened})
+            stack.enter_context(streaming)
+            mapped = ",".join(f"{name}.retyped.{t}:{name}.{t}" for t in ("accounts", "others"))
+            own = {
+                "topics": f"{name}.retyped.accounts,{name}.retyped.others",
+                "iceberg.tables.topic-to-table-map": mapped,
+                **dict.fromkeys(("key.converter", "value.converter"), JSON_CONVERTER),
+            }
+            filled = {key: value.replace("NS", name) for key, value in keys_of_sink.items()}
+            running.create(name, running.connector() | {**own, **filled})
+            stack.callback(running.delete, name)
+
+        def check(names: str, *expected: Row) -> None:
+            for name in sinks:
+                text = "count__string" if name == "retyped_events" else "count__text"
+                rows = partial(_accounts, running, name, names.replace("TEXT", text).split())
+                running.wait_until(partial(_equal, rows, [*expected]), partial(str, rows))
+
+        check("id name count", (1, "a", 1), (2, "b", 2))
+        source.execute(
+            "alter table retyped.accounts alter column count type text",
+            "update retyped.accounts set count = 'few' where id = 1",
+            "insert into retyped.accounts values (3, 'c', 'many'), (4, 'd', '4')",
+        )
+        texts = [(2, "b", 2, None), (3, "c", None, "many"), (4, "d", 4, None)]
+        check("id name count TEXT", (1, "a", None, "few"), *texts)
+        source.execute(
+            "alter table retyped.accounts rename column name to title",
+            "update retyped.accounts set title = 'x' where id = 1",
+        )
+        renamed = [(i, name, None, count, text) for i, name, count, text in texts]
+        check("id name title count TEXT", (1, None, "x", None, "few"), *renamed)
+        for name in sinks:
+            running.wait_until_running(name, trace=f"{name}.accounts.count to count__")
+            _retype(running, f"{name}.accounts")
+        others = [running.catalog.load_table(f"{n}.others").metadata_location for n in sinks]
+        for name in sinks:
+            only = ("--to-beginning", "--only", f"{name}.accounts", "--yes")
+            assert running.icefloe("rewind", name, *only)[0] == 0
+        old = [(2, "b", None, "2"), (3, "c", None, "many"), (4, "d", None, "4")]
+        check("id name title count", (1, None, "x", "few"), *old)
+        source.execute("update retyped.accounts set title = title")
+        expected = source.rows("select id, title, count from retyped.accounts")
+        check("id title count", *sorted(expected))
+        now = [running.catalog.load_table(f"{n}.others").metadata_location for n in sinks]
+        assert now == others
+
+
+def _retype(running: RunningStack, name: str) -> None:
+    """Give the column its new type, as an engine does: a column of the same name."""
+    gateway = open_catalog("iceberg", running.stack.catalog_properties)
+    table = gateway.load(name.split("."))
+    kept = [each for each in table.schema().fields if not each.name.startswith("count")]
+    text = NestedField(table.metadata.last_column_id + 1, "count", StringType(), required=False)
+    commit_schema(gateway, table, Schema(*kept, text))
+    gateway.close()
+
+
+@pytest.mark.matrix
 def test_large_values_that_an_update_leaves_unchanged(
     running: RunningStack, source: ChangeSource
 ) -> None:
@@ -442,7 +510,7 @@ def _accounts(running: RunningStack, name: str, columns: list[str]) -> list[Row]
         return []
     if not {*columns} <= {field.name for field in loaded.schema().fields}:
         return []
-    return sorted(unsorted_rows(loaded, *columns))
+    return sorted(unsorted_rows(loaded, *columns), key=lambda row: row[0])
 
 
 def _config(running: RunningStack, name: str, stream: Stream, number: int) -> dict[str, str]:

@@ -33,6 +33,16 @@ SHARED = {
     "key.converter": JSON_CONVERTER,
     "value.converter": JSON_CONVERTER,
 }
+EXTRACT = "io.debezium.transforms.ExtractNewRecordState"
+SCHEMAS = {"key.converter.schemas.enable": "true", "value.converter.schemas.enable": "true"}
+SCHEMALESS = {"key.converter.schemas.enable": "false", "value.converter.schemas.enable": "false"}
+# without schemas: values that say themselves what they are
+TEXTS = {
+    **SCHEMALESS,
+    "decimal.handling.mode": "string",
+    "time.precision.mode": "isostring",
+    "binary.handling.mode": "base64",
+}
 _SETTINGS = {
     "wal_level": "logical",
     "max_wal_senders": "20",
@@ -40,6 +50,14 @@ _SETTINGS = {
     "fsync": "off",
     "timezone": "UTC",
 }
+
+
+def flat(mode: str | None, **more: str) -> dict[str, str]:
+    """Keys of a source that sends rows instead of change events."""
+    keys = {"transforms": "flat", "transforms.flat.type": EXTRACT}
+    if mode:
+        keys["transforms.flat.delete.tombstone.handling.mode"] = mode
+    return {**keys, **{f"transforms.flat.{k.replace('_', '.')}": v for k, v in more.items()}}
 
 
 class ChangeSource:

@@ -150,6 +150,7 @@ class BatchResult:
             concerns all records, such as a schema registry that does not answer.
         losses: number of values that lost digits beyond microseconds.
         unavailable: by table and column, written values that their source did not send.
+        conflicts: by table, column and column that took them, values that moved.
         rows: counts of the rows that the records produced.
         messages: rows for outputs, in the order of the Spark tasks.
         is_whole: whether the rows that Spark tasks passed on are those that other tasks received.
@@ -164,6 +165,7 @@ class BatchResult:
     error: RecordError | RetriableError | ConfigError | None = None
     losses: int = 0
     unavailable: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    conflicts: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     rows: RowCounts = field(default_factory=RowCounts)
     messages: tuple[MessageChunk, ...] = ()
     is_whole: bool = True
@@ -231,6 +233,11 @@ def losses_row(count: int) -> tuple[str, bytes]:
 def unavailable_row(table: str, columns: Mapping[str, int]) -> tuple[str, bytes]:
     """Return the row with the number of values by column that their source did not send."""
     return "unavailable", _dump([table, dict(columns)])
+
+
+def conflicts_row(columns: Mapping[tuple[str, str, str], int]) -> tuple[str, bytes]:
+    """Return the row with the number of values that moved, by table, column and their column."""
+    return "conflicts", _dump([[*place, count] for place, count in columns.items()])
 
 
 def rows_row(rows: RowCounts) -> tuple[str, bytes]:
@@ -375,6 +382,7 @@ def collect(rows: pa.Table) -> BatchResult:
         error=_failure_from(by_kind["failure"]) or (errors[0] if errors else None),
         losses=sum(by_kind["losses"]),
         unavailable=_unavailable(by_kind["unavailable"]),
+        conflicts=_conflicts(chain(*by_kind["conflicts"])),
         rows=reduce(RowCounts.plus, (RowCounts(*item) for item in by_kind["rows"]), RowCounts()),
         messages=tuple(messages),
         is_whole=_counts(by_kind["sent"]) == _counts(chain(*by_kind["received"])),
@@ -386,6 +394,13 @@ def _unavailable(items: Iterable[tuple[str, Mapping[str, int]]]) -> Counter[tupl
     out: Counter[tuple[str, str]] = Counter()
     for table, columns in items:
         out.update({(table, column): count for column, count in columns.items()})
+    return out
+
+
+def _conflicts(items: Iterable[tuple[str, str, str, int]]) -> Counter[tuple[str, str, str]]:
+    out: Counter[tuple[str, str, str]] = Counter()
+    for table, column, target, count in items:
+        out[table, column, target] += count
     return out
 
 
@@ -420,6 +435,7 @@ _KINDS: Final = (
     "schema_request",
     "losses",
     "unavailable",
+    "conflicts",
     "rows",
     "sent",
     "received",

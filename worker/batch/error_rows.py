@@ -38,8 +38,11 @@ NOT_WRITABLE = "table_not_writable"
 STORE_UNAVAILABLE = "storage_unavailable"
 """The store does not answer, after its client has repeated the request."""
 
-REFUSALS = frozenset({NOT_WRITABLE, "forbidden", "unauthorized"})
-"""A table may not be used. No record causes it, and a change of permissions ends it."""
+TYPE_CONFLICT = "type_conflict"
+"""A table fails because the source has changed the type of a column."""
+
+REFUSALS = frozenset({NOT_WRITABLE, TYPE_CONFLICT, "forbidden", "unauthorized"})
+"""A table may not be used. A change of permissions, or of the table, ends it."""
 
 _REPORTED = REFUSALS | {
     DEAD_LETTERS_FULL,

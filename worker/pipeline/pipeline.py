@@ -30,6 +30,7 @@ from worker.batch.descriptors import (
     BatchResult,
     DeadLetter,
     collect,
+    conflicts_row,
     dead_letter_batches,
     losses_row,
     schema_request_row,
@@ -235,6 +236,8 @@ class PipelineTask:
             yield schema_request_row(schema_request)
         if self._reference.losses.sub_micro:
             yield losses_row(self._reference.losses.sub_micro)
+        if self._records.moved.counts:
+            yield conflicts_row(self._records.moved.counts)
         yield from self._output.finish()
         if self._passed is not None:
             yield self._passed.end()

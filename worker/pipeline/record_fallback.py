@@ -11,6 +11,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,16 +19,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from connect.config.table_formats import DEAD_LETTER, FAIL
 from connect.errors import RecordError, RetriableError
 from connect.model.records import KafkaRecord, SinkRecord
 from connect.records.conversion.row_converter import NAME_MAPPING_PROPERTY
 from connect.records.record_path import ReferencePath
 from connect.records.routing import TOMBSTONE_UNROUTABLE, UNMATCHED, WITHOUT_TABLE
 from connect.records.row_operations import ChangeRules, Operation
+from connect.records.tables.schema_changes import SchemaChanges
 from connect.records.tables.schema_evolution import changes
 from connect.records.tables.table_creation import table_for
+from connect.records.tables.type_conflicts import TypeConflicts, action_of
 from worker.batch.descriptors import DeadLetter, SchemaRequest, TableRequest
-from worker.batch.error_rows import DEAD_LETTERS_FULL, RECORD_FAILED, REFUSALS
+from worker.batch.error_rows import DEAD_LETTERS_FULL, RECORD_FAILED, REFUSALS, TYPE_CONFLICT
 from worker.batch.pipeline_spec import PipelineSpec
 from worker.convert.table_columns import filled
 from worker.pipeline.progress import DEAD, DROPPED, WRITTEN
@@ -73,6 +77,19 @@ class Requests:
         return bool(self.tables or self.schemas)
 
 
+@dataclass(slots=True)
+class MovedValues:
+    """Values that other columns took, by table, column and other column.
+
+    Attributes:
+        counts: of written records.
+        of_record: of the present record.
+    """
+
+    counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    of_record: list[tuple[str, str, str]] = field(default_factory=list)
+
+
 class RecordPath:
     """Reads, routes and converts records one by one.
 
@@ -81,6 +98,11 @@ class RecordPath:
         tables: writers of the known tables by name.
         reference: of the spec's connector.
         changes: collects row-level changes; None where records only add rows.
+
+    Attributes:
+        requests: changes of tables that the batch needs.
+        dead_letters: refused records.
+        moved: values that went to other columns.
     """
 
     def __init__(
@@ -99,6 +121,8 @@ class RecordPath:
         self._dead_letter_bytes = 0
         self._changes = changes
         self._rules = ChangeRules(spec.config)
+        self.moved = MovedValues()
+        self._actions: dict[str, str] = {}
         self._rows: dict[str, _TableRows] = {}
 
     def take(
@@ -188,6 +212,7 @@ class RecordPath:
         if text is not None:
             raise RecordError(f"the record cannot be processed: {text}", code=RECORD_FAILED)
         taken: list[tuple[str, dict[str, Any], Operation]] = []
+        self.moved.of_record.clear()
         is_routed = False
         for converted in self._reference.read(record):
             names = self._reference.route(converted)
@@ -205,6 +230,7 @@ class RecordPath:
             rows.operations.append(int(operation))
             rows.orders.append(order)
             rows.ranks.append(rank)
+        self.moved.counts.update(self.moved.of_record)
         return WRITTEN if is_routed else DROPPED
 
     def _converted(
@@ -222,19 +248,42 @@ class RecordPath:
             return None
         return self._row(record, table, operation)
 
-    def _row(self, record: SinkRecord, table: TableWriter, operation: Operation) -> dict[str, Any]:
-        mapping = table.plan.properties.get(NAME_MAPPING_PROPERTY)
+    def _row(
+        self, record: SinkRecord, table: TableWriter, operation: Operation
+    ) -> dict[str, Any] | None:
+        mapping, name = table.plan.properties.get(NAME_MAPPING_PROPERTY), table.plan.name
         try:
-            if self._changes is None:
+            if self._changes is not None:
+                changes = self._changes.of(name)
+                changes.learn(record.key)
+                if operation is Operation.DELETE:
+                    return self._reference.key_row(record, changes.key_schema, mapping)
+            action = self._actions.get(name)
+            if action is None:
+                action = self._actions[name] = action_of(self._config, name)
+            if action == DEAD_LETTER:
                 return self._reference.row(record, table.schema, mapping)
-            changes = self._changes.of(table.plan.name)
-            changes.learn(record.key)
-            if operation is Operation.DELETE:
-                return self._reference.key_row(record, changes.key_schema, mapping)
-            return self._reference.row(record, table.schema, mapping)
+            return self._settled(record, table, action, mapping)
         except RecordError as error:
-            error.at(table=table.plan.name)
+            error.at(table=name)
             raise
+
+    def _settled(
+        self, record: SinkRecord, table: TableWriter, action: str, mapping: str | None
+    ) -> dict[str, Any] | None:
+        """Return the record's row, with values that other columns take; None as ``_converted``."""
+        name, config = table.plan.name, self._config
+        keys = config.table(name).id_columns
+        if self._changes is not None:
+            keys = tuple(self._changes.of(name).key_schema.column_names)
+        conflicts = TypeConflicts(table.schema, config, action, keys, table.plan.partition_names)
+        row = self._reference.row(record, table.schema, mapping, conflicts.settle)
+        if self._request(table, conflicts.changes):
+            return None
+        if action == FAIL and conflicts.columns:
+            raise _failed_table(record, name, conflicts.columns)
+        self.moved.of_record += [(name, *each) for each in conflicts.columns.items()]
+        return row
 
     def _request_table(self, name: str, record: SinkRecord) -> None:
         if (refusal := self._spec.unusable.get(name)) is not None:
@@ -271,8 +320,13 @@ class RecordPath:
         mapping = table.plan.properties.get(NAME_MAPPING_PROPERTY)
         name, names = table.plan.name, table.plan.partition_names
         missing = changes(table.schema, record, self._config, mapping, names, table_name=name)
+        return self._request(table, missing)
+
+    def _request(self, table: TableWriter, missing: SchemaChanges) -> bool:
+        """Request changes of a table; return whether there are any."""
         if not missing:
             return False
+        name = table.plan.name
         requested = self.requests.schemas.get(name)
         reported = requested.changes if requested is not None else ()
         text = missing.to_json()
@@ -280,6 +334,19 @@ class RecordPath:
             schema_id = table.schema.schema_id
             self.requests.schemas[name] = SchemaRequest(name, schema_id, (*reported, text))
         return True
+
+
+def _failed_table(record: SinkRecord, table: str, columns: Iterable[str]) -> RetriableError:
+    named = ", ".join(columns)
+    return RetriableError(
+        f"the source has changed a type, and the table does not take the values of {named}: change "
+        f"the type of the column, or set iceberg.table.{table}.type-conflict to another action",
+        code=TYPE_CONFLICT,
+        table=table,
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+    )
 
 
 def to_arrow(rows: list[dict[str, Any]], table: TableWriter) -> pa.Table:

@@ -88,6 +88,7 @@ class WrittenBatch:
         messages: rows for outputs.
         truncated: number of values that lost digits beyond microseconds.
         unavailable: by table and column, written values that their source did not send.
+        conflicts: by table, column and column that took them, values that moved.
     """
 
     ranges: OffsetRanges
@@ -98,6 +99,7 @@ class WrittenBatch:
     messages: tuple[MessageChunk, ...] = ()
     truncated: int = 0
     unavailable: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    conflicts: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
 
     @property
     def message_bytes(self) -> int:

@@ -14,6 +14,7 @@ from connect.errors import DataLost
 from connect.model.layout import TopicPartition
 from connect.records.unavailable_values import CURE, UNAVAILABLE
 from control_schemas.events import LostRange
+from worker.batch.error_rows import TYPE_CONFLICT
 
 SHOWN_MAX: Final = 50
 KEPT_MAX: Final = 10_000
@@ -29,6 +30,7 @@ class ReportedLosses:
 
     recovered: dict[TopicPartition, int] = field(default_factory=dict)
     _unavailable: set[tuple[str, str]] = field(default_factory=set)
+    _conflicts: set[tuple[str, str, str]] = field(default_factory=set)
     _ends: dict[tuple[str, int, int], int | None] = field(default_factory=dict)
 
     def add(self, lost: Iterable[LostRange]) -> None:
@@ -46,6 +48,12 @@ class ReportedLosses:
         before = len(self._unavailable)
         self._unavailable.update(columns)
         return len(self._unavailable) > before
+
+    def add_conflicts(self, columns: Iterable[tuple[str, str, str]]) -> bool:
+        """Add columns of tables whose values went to another column; whether one is new."""
+        before = len(self._conflicts)
+        self._conflicts.update(columns)
+        return len(self._conflicts) > before
 
     def error(self) -> DataLost | None:
         """Return the losses as an error for the status; None without any."""
@@ -75,13 +83,23 @@ class ReportedLosses:
                 f"updates without a large value have written {UNAVAILABLE} over it: "
                 f"{_listed(shown, 'columns')}; {CURE}, or iceberg.tables.unavailable-value=error"
             )
+        if self._conflicts:
+            shown = [f"{t}.{column} to {target}" for t, column, target in sorted(self._conflicts)]
+            text.append(
+                "the source has changed types, and values went to other columns "
+                f"(iceberg.tables.type-conflict): {_listed(shown, 'columns')}"
+            )
         if not text:
             return None
+        codes = {
+            "source_data_lost": self._ends,
+            "offsets_lost": self.recovered,
+            "unavailable_value": self._unavailable,
+            TYPE_CONFLICT: self._conflicts,
+        }
         return DataLost(
             f"{'. '.join(text)}. A restart of the task removes this message",
-            code="source_data_lost"
-            if self._ends
-            else ("offsets_lost" if self.recovered else "unavailable_value"),
+            code=next(code for code, losses in codes.items() if losses),
         )
 
 

@@ -73,6 +73,7 @@ class BatchMetrics:
         "late_records",
         "values_truncated",
         "values_unavailable",
+        "type_conflicts",
         "files_written",
         "bytes_written",
         "batches",
@@ -89,6 +90,7 @@ class BatchMetrics:
     late_records: int = 0
     values_truncated: int = 0
     values_unavailable: int = 0
+    type_conflicts: int = 0
     files_written: int = 0
     bytes_written: int = 0
     batches: int = 0
@@ -106,6 +108,7 @@ class BatchMetrics:
         self.records_read += batch.records_read
         self.values_truncated += batch.truncated
         self.values_unavailable += sum(batch.unavailable.values())
+        self.type_conflicts += sum(batch.conflicts.values())
         for progress in batch.progress.values():
             self.records_written += progress.written
             self.records_dropped += progress.dropped

@@ -13,7 +13,11 @@ from connect.config.keys.row_change_keys import ROW_CHANGE_KEYS
 from connect.config.keys.topic_keys import TOPIC_PREFIX
 from connect.config.output_config import OUTPUT_PREFIX
 from connect.config.start_position import OFFSETS_FORM, offsets_error, timestamp_error
-from connect.config.table_formats import HASH_DISTRIBUTION, NO_DISTRIBUTION
+from connect.config.table_formats import (
+    HASH_DISTRIBUTION,
+    NO_DISTRIBUTION,
+    TYPE_CONFLICT_ACTIONS,
+)
 
 CONTROL_TOPIC = "iceberg.control.topic"
 DEFAULT_CONTROL_TOPIC = "control-iceberg"
@@ -95,6 +99,17 @@ JAVA_KEYS: tuple[Key, ...] = (
         "BOOLEAN",
         "Add columns for new record fields, widen types, and make required columns optional.",
         "false",
+    ),
+    Key(
+        "iceberg.tables.type-conflict",
+        "STRING",
+        "Action for a value that its column does not take, after the source changed a type. "
+        "`dead-letter` rejects the record, as the Java sink does. `text` writes the value to the "
+        "column `<column>__text`, and `new-column` to `<column>__<type>`; both write null to the "
+        "column, and need iceberg.tables.evolve-schema-enabled. `fail` fails the table "
+        "(`type_conflict`), and iceberg.tables.refused decides. Key columns always reject.",
+        "dead-letter",
+        choices=TYPE_CONFLICT_ACTIONS,
     ),
     Key("iceberg.catalog", "STRING", "Name of the catalog.", "iceberg"),
     Key(
@@ -497,6 +512,13 @@ TABLE_KEYS: tuple[Key, ...] = (
         "iceberg.tables.deletion-vectors-enabled if not set.",
     ),
     Key(
+        "type-conflict",
+        "STRING",
+        "Action for values that their column does not take; iceberg.tables.type-conflict if not "
+        "set.",
+        choices=TYPE_CONFLICT_ACTIONS,
+    ),
+    Key(
         "equality-deletes-enabled",
         "BOOLEAN",
         "Let commits remove rows by equality delete files; iceberg.tables.equality-deletes-enabled "
@@ -535,7 +557,7 @@ PREFIXES: tuple[Prefix, ...] = (
         "iceberg.table.",
         "Setting of one table: route-regex, id-columns, partition-by, commit-branch, sort-by, "
         "location, maintenance-enabled, sort-enabled, write-mode, deletion-vectors-enabled, "
-        "equality-deletes-enabled.",
+        "equality-deletes-enabled, type-conflict.",
         "iceberg.table.db.events.route-regex",
     ),
     Prefix(

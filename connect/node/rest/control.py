@@ -174,6 +174,7 @@ def rewind(name: ConnectorName, body: om.AskRewind, stopped: StoppedDep) -> om.R
         [(at.topic, at.partition, at.offset) for at in body.offsets],
         is_to_beginning=body.beginning,
         tables=body.tables,
+        only=body.only,
         accepted=body.accept,
         is_cancelled=body.cancel,
         is_replacing=body.replace,

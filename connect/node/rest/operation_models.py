@@ -292,6 +292,10 @@ class AskRewind(Body):
     tables: Filters = Field(
         default_factory=list, description="in addition to those of configuration and announcements"
     )
+    only: Filters = Field(
+        default_factory=list,
+        description="the only tables to change, with the topics that feed no other table",
+    )
     accept: Filters = Field(default_factory=list, description="codes of accepted problems")
 
     @model_validator(mode="after")
@@ -304,8 +308,8 @@ class AskRewind(Body):
         )
         if sum(places) > 1:
             raise broken('give one of "timestamp_ms", "snapshot_id", "offsets" and "beginning"')
-        if not any(places) and (self.tables or self.accept or self.replace):
-            raise broken('"tables", "accept" and "replace" need a place to go back to')
+        if not any(places) and (self.tables or self.only or self.accept or self.replace):
+            raise broken('"tables", "only", "accept" and "replace" need a place to go back to')
         if any(places) and self.cancel:
             raise broken('"cancel" needs no place to go back to')
         return self

@@ -19,6 +19,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from connect.config.connector import ConnectorConfig
+from connect.config.table_formats import DEAD_LETTER as DEAD_LETTER_ACTION
+from connect.config.table_formats import FAIL
 from connect.errors import ConfigError, RecordError
 from connect.model.records import KafkaRecord, SinkRecord
 from connect.model.table_types import arrow_schema
@@ -34,6 +36,7 @@ from connect.records.row_operations import (
 from connect.records.tables.schema_changes import SchemaChanges, apply_changes, merge
 from connect.records.tables.schema_evolution import changes, partition_names
 from connect.records.tables.table_creation import table_for
+from connect.records.tables.type_conflicts import TypeConflicts, action_of
 
 SCHEMA_ROUNDS_MAX: Final = 10
 _SQL: Final = "Sql"
@@ -256,7 +259,7 @@ class _RecordPreviews:
                             mapping,
                             table.partition_names,
                             table_name=name,
-                        ):
+                        ) or self._moves(table, converted):
                             changes_by_table.setdefault(name, []).append(schema_changes)
             except RecordError:
                 continue
@@ -347,8 +350,34 @@ class _RecordPreviews:
             if operation is Operation.DELETE:
                 key = self._path.key_row(record, key_schema, mapping)
                 return PreviewRow(name, "delete", _typed(key, key_schema))
-        values = self._path.row(record, schema, mapping)
+        conflicts = self._conflicts(table, record)
+        settle = None if conflicts is None else conflicts.settle
+        values = self._path.row(record, schema, mapping, settle)
+        if conflicts is not None and conflicts.action == FAIL and conflicts.columns:
+            raise RecordError(
+                "the table fails, because it does not take the value's type",
+                code="type_conflict",
+                column=next(iter(conflicts.columns)),
+            )
         return PreviewRow(name, operation.name.lower(), _typed(values, schema))
+
+    def _moves(self, table: TablePreview, record: SinkRecord) -> SchemaChanges | None:
+        """Return the columns that take values of a record which their own columns do not take."""
+        conflicts = self._conflicts(table, record)
+        if conflicts is None:
+            return None
+        mapping = table.properties.get(NAME_MAPPING_PROPERTY)
+        self._path.row(record, table.schema, mapping, conflicts.settle)
+        return conflicts.changes
+
+    def _conflicts(self, table: TablePreview, record: SinkRecord) -> TypeConflicts | None:
+        action = action_of(self._config, table.name)
+        if action == DEAD_LETTER_ACTION:
+            return None
+        keys = self._config.table(table.name).id_columns
+        if self._config.is_row_level:
+            keys = tuple(self._key_schema(table, record).column_names)
+        return TypeConflicts(table.schema, self._config, action, keys, table.partition_names)
 
     def _key_schema(self, table: TablePreview, record: SinkRecord) -> Schema:
         schema = table.schema

@@ -21,6 +21,19 @@ Reason = Literal[
 ]
 
 REASONS: Final[frozenset[str]] = frozenset(get_args(Reason))
+TYPE_CONFLICTS: Final[frozenset[str]] = frozenset(
+    {
+        "wrong_type",
+        "bad_text",
+        "out_of_range",
+        "lost_fraction",
+        "lost_digits",
+        "not_a_number",
+        "wrong_length",
+        "zone",
+    }
+)
+"""Reasons by which a column of another type would take the value."""
 
 
 class Unconvertible(ValueError):  # noqa: N818 - internal; becomes a RecordError

@@ -47,7 +47,12 @@ from pyiceberg.types import (
 from connect.model.records import ConnectSchema, Struct
 from connect.model.table_types import VariantType
 from connect.records.conversion.binary import fixed_converter, to_binary, to_uuid
-from connect.records.conversion.conversion_failure import Unconvertible, kind_of, wrong_type
+from connect.records.conversion.conversion_failure import (
+    TYPE_CONFLICTS,
+    Unconvertible,
+    kind_of,
+    wrong_type,
+)
 from connect.records.conversion.numbers import (
     decimal_converter,
     to_boolean,
@@ -68,6 +73,8 @@ from connect.records.conversion.text import java_text, to_string
 from connect.records.conversion.variant import to_variant
 
 Converter = Callable[[Any], Any]
+RowFunction = Callable[..., dict[str, Any]]
+"""Converts a struct, and takes ``Conflicts``."""
 Names = Mapping[int, tuple[str, ...]]
 NAME_MAPPING_PROPERTY: Final = "schema.name-mapping.default"
 
@@ -113,6 +120,25 @@ class ConversionOptions:
     number_unit: TimestampUnit | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A value that its top-level column does not take.
+
+    Attributes:
+        value: as the record has it.
+        schema: of the record's field; None in a record without schema.
+        refusal: of the conversion.
+    """
+
+    value: Any
+    schema: ConnectSchema | None
+    refusal: Unconvertible
+
+
+Conflicts = dict[str, Conflict]
+"""Conflicts of a record by column."""
+
+
 class RowConverter:
     """Converts record values to rows of one table schema.
 
@@ -123,19 +149,20 @@ class RowConverter:
 
     def __init__(self, schema: Schema, options: ConversionOptions) -> None:
         names = mapped_names(options.name_mapping) if options.name_mapping else None
-        self._convert = _struct_converter(schema.as_struct(), options, names)
+        self._convert: RowFunction = _struct_converter(schema.as_struct(), options, names)
 
-    def row(self, value: Any) -> dict[str, Any]:
+    def row(self, value: Any, conflicts: Conflicts | None = None) -> dict[str, Any]:
         """Return the value of each top-level column by name.
 
         Args:
             value: a dict or a Struct.
+            conflicts: takes the values whose type their column does not take; the row has null in
+                their place. None: they are errors.
 
         Raises:
             Unconvertible: a value cannot be converted; the error contains the column's path.
         """
-        converted: dict[str, Any] = self._convert(value)
-        return converted
+        return self._convert(value, conflicts)
 
 
 def mapped_names(mapping: str) -> Names:
@@ -267,7 +294,7 @@ Step = tuple[str, bool, Converter, Any]
 
 def _struct_converter(
     struct: StructType, options: ConversionOptions, names: Names | None
-) -> Converter:
+) -> RowFunction:
     columns = [_column(f, options, names) for f in struct.fields]
     fold = names is None and options.case_insensitive
     exact = names is None and not fold
@@ -275,7 +302,7 @@ def _struct_converter(
     lookup = {(source.lower() if fold else source): c.name for c in columns for source in c.sources}
     plans = _StructPlans(columns, options)
 
-    def to_row(value: Any) -> dict[str, Any]:
+    def to_row(value: Any, conflicts: Conflicts | None = None) -> dict[str, Any]:
         if type(value) is dict:
             fields: Mapping[Any, Any] = value
             chosen = steps
@@ -299,10 +326,29 @@ def _struct_converter(
             try:
                 row[name] = convert(item)
             except Unconvertible as refusal:
-                raise refusal.inside(name) from None
+                inner = _schema_of(name, value, lookup, fold=fold)
+                _note(Conflict(item, inner, refusal.inside(name)), conflicts)
+                row[name] = None
         return row
 
     return to_row
+
+
+def _schema_of(
+    column: str, value: Any, lookup: Mapping[str, str], *, fold: bool
+) -> ConnectSchema | None:
+    if type(value) is not Struct:
+        return None
+    names = ((name.lower() if fold else name, inner) for name, inner in value.schema.fields)
+    return next((inner for name, inner in names if lookup.get(name) == column), None)
+
+
+def _note(conflict: Conflict, conflicts: Conflicts | None) -> None:
+    """Keep a conflict, whose column is null, or raise its refusal."""
+    refusal = conflict.refusal
+    if conflicts is None or refusal.reason not in TYPE_CONFLICTS:
+        raise refusal from None
+    conflicts[refusal.path[0]] = conflict
 
 
 def _missing(name: str) -> Unconvertible:

@@ -79,21 +79,29 @@ def changes(
     except RecursionError:
         raise RecordError("the value is nested too deeply for a column", code="too_deep") from None
     schema_changes = SchemaChanges(finder.adds, finder.retypes, tuple(finder.optionals))
-    if schema_changes.adds:
-        check_count(schema_changes, config)
-        if len(fitting(schema, schema_changes.adds)) < len(schema_changes.adds):
-            raise RecordError(
-                "the name of a new field equals the full name of another column",
-                code="bad_column_name",
-            )
-        for path, kind in schema_changes.adds.items():
-            for name in full_names(".".join(path), kind):
-                if name in partition_names:
-                    raise RecordError(
-                        f"the table cannot have a column {name!r}: a partition field has this name",
-                        code="partition_spec",
-                    )
+    check_added(schema, schema_changes, config, partition_names)
     return schema_changes
+
+
+def check_added(
+    schema: Schema, added: SchemaChanges, config: ConnectorConfig, partition_names: Collection[str]
+) -> None:
+    """Check that a table can have new columns; args and errors as ``changes``."""
+    if not added.adds:
+        return
+    check_count(added, config)
+    if len(fitting(schema, added.adds)) < len(added.adds):
+        raise RecordError(
+            "the name of a new field equals the full name of another column",
+            code="bad_column_name",
+        )
+    for path, kind in added.adds.items():
+        for name in full_names(".".join(path), kind):
+            if name in partition_names:
+                raise RecordError(
+                    f"the table cannot have a column {name!r}: a partition field has this name",
+                    code="partition_spec",
+                )
 
 
 def partition_names(table: Table) -> frozenset[str]:

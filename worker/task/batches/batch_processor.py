@@ -65,5 +65,6 @@ class BatchProcessor:
         metrics = self.setup.metrics
         metrics.add(batch, started_ms=started_ms, now_ms=now_ms)
         metrics.announcement.records_pending_partition_max = self.ledger.unannounced_max
-        if self.setup.losses.add_unavailable(batch.unavailable):
+        losses = self.setup.losses
+        if losses.add_unavailable(batch.unavailable) | losses.add_conflicts(batch.conflicts):
             self.setup.reports_losses()

@@ -45,7 +45,7 @@ from worker.batch.descriptors import (
     TableRequest,
     collect,
 )
-from worker.batch.error_rows import NOT_WRITABLE
+from worker.batch.error_rows import NOT_WRITABLE, TYPE_CONFLICT
 from worker.batch.few_records import BatchRows, FewRecords
 from worker.batch.pipeline_spec import PipelineSpec, RecordPlace
 from worker.pipeline.pipeline import run
@@ -144,7 +144,7 @@ class PipelineRunner:
                 keep changing.
             ConfigError: a schema registry refuses access.
         """
-        refused: set[str] = set()  # tables with files that the store refused; reloaded once
+        refused: set[str] = set()  # tables that were refused; reloaded once
         failed = FailedRecords(self.config.name)
         runs = 0
         changing: tuple[SchemaRequest | TableRequest, ...] = ()
@@ -168,7 +168,7 @@ class PipelineRunner:
             self.tables.discard(result)
             if result.error is not None:
                 error = result.error
-                if error.code == NOT_WRITABLE and self._may_repeat(error, refused):
+                if error.code in (NOT_WRITABLE, TYPE_CONFLICT) and self._may_repeat(error, refused):
                     continue
                 if isinstance(error, RecordError):
                     error = advised(error)
@@ -270,10 +270,11 @@ class PipelineRunner:
             result.messages,
             result.losses,
             result.unavailable,
+            result.conflicts,
         )
 
     def _may_repeat(self, error: IcefloeError, refused: set[str]) -> bool:
-        """Reload a table after its store refused files: vended credentials may have ended.
+        """Reload a table after a refusal: credentials may have ended, or a column was changed.
 
         At the second refusal the table becomes unusable, if the configuration allows that.
         """
@@ -281,7 +282,7 @@ class PipelineRunner:
         if table not in refused:
             refused.add(table)
             log.info(
-                "store refuses a table's files, table is loaded again",
+                "table refused, it is loaded again",
                 connector=self.config.name,
                 table=table,
                 error=error.message,

@@ -324,6 +324,12 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         "no way to remove rows is left",
     ),
     (
+        "type_conflict",
+        {f"{ORDERS}type-conflict": "new-column"},
+        f"{ORDERS}type-conflict",
+        "set iceberg.tables.evolve-schema-enabled=true",
+    ),
+    (
         "catalog_properties",
         {f"{CATALOG}rest.auth.type": "kerberos"},
         f"{CATALOG}rest.auth.type",

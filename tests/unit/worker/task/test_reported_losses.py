@@ -38,6 +38,17 @@ def test_recreated_topics_and_recovered_positions_are_named() -> None:
     assert "orders-0 [0, 5), orders-0 from 10 on (the topic was created again)" in error.message
 
 
+def test_columns_of_changed_types_are_named() -> None:
+    """By table, column and the column that took the values; a column is new once."""
+    losses = ReportedLosses()
+    assert losses.add_conflicts([("db.orders", "amount", "amount__text")])
+    assert not losses.add_conflicts([("db.orders", "amount", "amount__text")])
+    error = losses.error()
+    assert error is not None
+    assert error.code == "type_conflict"
+    assert "db.orders.amount to amount__text" in error.message
+
+
 def test_values_that_the_source_did_not_send_are_named() -> None:
     """By table and column, with the cure; a column is new once."""
     losses = ReportedLosses()

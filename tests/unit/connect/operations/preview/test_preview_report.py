@@ -73,3 +73,25 @@ def test_without_tolerance_a_rejected_record_stops_the_task() -> None:
     ]
     report = preview(config(errors__tolerance="all"), [bad], lambda _: None)
     assert report.records[0].outcome == "dead letter"
+
+
+@pytest.mark.parametrize("action", ["text", "fail", "dead-letter"])
+def test_values_of_a_changed_type_are_previewed(action: str) -> None:
+    """In the column that takes them, which the preview adds; or with their error."""
+    keys = {
+        "errors__tolerance": "all",
+        "iceberg__tables__evolve_schema_enabled": "true",
+        "iceberg__tables__auto_create_enabled": "true",
+        "iceberg__tables__type_conflict": action,
+    }
+    text = KafkaRecord("t", 0, 1, 0, 0, None, b'{"id": "x"}')
+    report = preview(config(**keys), [RECORD, text], lambda _: None)
+    first, second = report.records
+    assert first.outcome == "written"
+    if action == "text":
+        assert second.rows[0].values == {"id": None, "id__text": "x"}
+        assert report.tables["db.t"].schema.column_names == ["id", "id__text"]
+    else:
+        codes = {"fail": "type_conflict", "dead-letter": "bad_text"}
+        assert second.rejection is not None
+        assert second.rejection.code == codes[action]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField
+from pyiceberg.types import LongType, NestedField, StringType
 
 from connect.config.connector import ConnectorConfig
 from connect.errors import IcefloeError, RecordError, RetriableError
@@ -137,6 +137,44 @@ def test_a_store_that_accepts_no_files_of_a_table(catalog: OneTableRefused, path
     batch = Task(catalog, named(**LETTERS)).run("good1", "bad", "good2")
     assert rows_of(batch) == {"good1": 1, "good2": 1}
     assert [d.error.code for d in batch.dead_letters] == ["table_not_writable"]
+
+
+CONFLICT = [b'{"id":1,"kind":"good1"}', b'{"id":"x","kind":"bad"}', b'{"id":2,"kind":"bad"}']
+
+
+def test_a_table_fails_by_a_changed_type(catalog: OneTableRefused) -> None:
+    """The task waits, or all records of the table become dead letters. A new column ends it."""
+    fail = {"iceberg.tables.type-conflict": "fail"}
+    kinds = ("good1", "bad", "bad")
+    for tolerance in ({}, TOLERANT):
+        with pytest.raises(RetriableError) as failed:
+            Task(catalog, named(**fail, **tolerance)).run(*kinds, values=CONFLICT)
+        assert (failed.value.code, failed.value.coordinates["table"]) == ("type_conflict", "db.bad")
+    batch = Task(catalog, named(**fail, **LETTERS)).run(*kinds, values=CONFLICT)
+    assert rows_of(batch) == {"good1": 1}
+    letters = [(letter.record.offset, letter.error.code) for letter in batch.dead_letters]
+    assert letters == [(1, "type_conflict"), (2, "type_conflict")]
+    task = Task(catalog, named(**fail))
+    with pytest.raises(RetriableError):
+        task.run(*kinds, values=CONFLICT)
+    table = catalog.load(("db", "bad"))
+    others = [each for each in table.schema().fields if each.name != "id"]
+    text = NestedField(9, "id", StringType(), required=False)
+    commit_schema(catalog, table, Schema(text, *others))
+    assert rows_of(task.run(*kinds, values=CONFLICT)) == {"good1": 1, "bad": 2}
+
+
+def test_values_of_a_changed_type_get_a_column(catalog: OneTableRefused) -> None:
+    """The batch runs again with the column, and counts the values once."""
+    keys = {
+        "iceberg.table.db.bad.type-conflict": "new-column",
+        "iceberg.tables.evolve-schema-enabled": "true",
+    }
+    batch = Task(catalog, named(**keys)).run("good1", "bad", "bad", values=CONFLICT)
+    assert rows_of(batch) == {"good1": 1, "bad": 2}
+    assert batch.conflicts == {("db.bad", "id", "id__string"): 1}
+    assert catalog.load(("db", "bad")).schema().find_type("id__string") == StringType()
+    assert catalog.load(("db", "good1")).schema().column_names == SCHEMA.column_names
 
 
 def test_a_delete_for_an_unusable_table_is_not_dropped(catalog: OneTableRefused) -> None:
