@@ -26,7 +26,9 @@ from connect.records.conversion.row_converter import NAME_MAPPING_PROPERTY
 from connect.records.record_path import ReferencePath
 from connect.records.routing import UNMATCHED, WITHOUT_TABLE
 from connect.records.row_operations import (
+    KEYLESS_CHANGE,
     ChangeRules,
+    Keyless,
     Operation,
     key_columns,
     message_key_names,
@@ -52,7 +54,8 @@ class PreviewRow:
 
     Attributes:
         table: name of the table.
-        operation: ``insert``; in a connector of row-level changes ``update`` or ``delete`` too.
+        operation: ``insert``; in a connector of row-level changes ``update`` or ``delete`` too,
+            and ``append`` for a row without key.
         values: column name -> Python value of the column's Arrow type; of a delete the key only.
     """
 
@@ -247,7 +250,7 @@ class _RecordPreviews:
             try:
                 for name, converted in self._routed(record):
                     table = self._tables.get(name)
-                    if table is not None and self._operation(converted) is not Operation.DELETE:
+                    if table is not None and self._adds(table, converted, record):
                         mapping = table.properties.get(NAME_MAPPING_PROPERTY)
                         if schema_changes := changes(
                             table.schema,
@@ -282,7 +285,7 @@ class _RecordPreviews:
             rows = []
             for name, converted in self._routed(record):
                 is_routed = True
-                rows.append(self._row(name, converted))
+                rows.append(self._row(name, converted, record))
         except RecordError as error:
             return self._rejected(record, error)
         return RecordPreview(record, WRITTEN if is_routed else DROPPED, tuple(rows))
@@ -292,7 +295,8 @@ class _RecordPreviews:
             outcomes = {"drop": DROPPED, "dead-letter": DEAD_LETTER}
             outcome = outcomes.get(self._config.unmatched, TASK_FAILS)
         else:
-            outcome = DEAD_LETTER if self._config.errors.tolerance_all else TASK_FAILS
+            is_kept = error.code == KEYLESS_CHANGE and self._config.keeps_keyless_changes
+            outcome = DEAD_LETTER if is_kept or self._config.errors.tolerance_all else TASK_FAILS
         at = error.coordinates
         return RecordPreview(
             record,
@@ -324,10 +328,19 @@ class _RecordPreviews:
             raise converted
         return converted
 
-    def _operation(self, record: SinkRecord) -> Operation:
-        return self._rules.operation(record) if self._config.is_row_level else Operation.INSERT
+    def _adds(self, table: TablePreview, record: SinkRecord, source: KafkaRecord) -> bool:
+        return self._operation(table, record, source) is not Operation.DELETE
 
-    def _row(self, name: str, record: SinkRecord) -> PreviewRow:
+    def _operation(self, table: TablePreview, record: SinkRecord, source: KafkaRecord) -> Operation:
+        """Return the operation of a record, which was made of a source record, on a table."""
+        if not self._config.is_row_level:
+            return Operation.INSERT
+        operation = self._rules.operation(record)
+        if record.key is None and source.key is None and not self._key_names(table):
+            operation = Keyless.of(self._config.table(table.name)).operation(operation)
+        return operation
+
+    def _row(self, name: str, record: SinkRecord, source: KafkaRecord) -> PreviewRow:
         table = self._tables.get(name)
         if table is None:
             if self._config.auto_create_enabled:
@@ -335,26 +348,31 @@ class _RecordPreviews:
             raise RecordError("the table does not exist", stage="ROUTE", code=UNMATCHED, table=name)
         if (failure := self._failures.get(name)) is not None:
             raise failure
-        operation = self._operation(record)
+        operation = self._operation(table, record, source)
         schema = table.schema
         mapping = table.properties.get(NAME_MAPPING_PROPERTY)
         if self._config.evolve_schema_enabled and operation is not Operation.DELETE:
             # refuses names that no column can have
             names = table.partition_names
             changes(schema, record, self._config, mapping, names, table_name=name)
-        if self._config.is_row_level:
+        if self._config.is_row_level and operation is not Operation.APPEND:
             key_schema = self._key_schema(table, record)
             if operation is Operation.DELETE:
                 key = self._path.key_row(record, key_schema, mapping)
                 return PreviewRow(name, "delete", _typed(key, key_schema))
         values = self._path.row(record, schema, mapping)
+        if operation is Operation.INSERT and self._config.upsert_enabled:
+            operation = Operation.UPDATE
         return PreviewRow(name, operation.name.lower(), _typed(values, schema))
+
+    def _key_names(self, table: TablePreview) -> tuple[str, ...]:
+        """Return the key columns that the configuration or the table names."""
+        ids = self._config.table(table.name).id_columns
+        return tuple(column.name for column in key_columns(table.schema, ids, table=table.name))
 
     def _key_schema(self, table: TablePreview, record: SinkRecord) -> Schema:
         schema = table.schema
-        ids = self._config.table(table.name).id_columns
-        names = tuple(column.name for column in key_columns(schema, ids, table=table.name))
-        names = names or message_key_names(record.key, schema)
+        names = self._key_names(table) or message_key_names(record.key, schema)
         return Schema(*(column for column in schema.fields if column.name in names))
 
 
