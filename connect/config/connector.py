@@ -270,6 +270,12 @@ class ConnectorConfig:
         return self.upsert_enabled or self.cdc_field is not None
 
     @property
+    def appends_without_key(self) -> bool:
+        """Return whether a table appends rows without key."""
+        tables = (self.default_table, *self.table_configs.values())
+        return self.is_row_level and any(each.appends_without_key for each in tables)
+
+    @property
     def keeps_keyless_changes(self) -> bool:
         """Return whether changes without key become dead letters without tolerance, too."""
         has_target = self.errors.dead_letter_topic or self.errors.dead_letter_table

@@ -88,6 +88,7 @@ class ColumnWriter:
         self._others = FieldsOfOthers() if spec.config.evolve_schema_enabled else None
         self._router = ColumnRouter(spec.config, reference.route)
         self._operations = ColumnOperations(spec.config)
+        self._appends = spec.config.appends_without_key
         self._makes_keys = any(changes_keys(t.class_name) for t in spec.config.transforms)
 
     @property
@@ -216,7 +217,8 @@ class ColumnWriter:
         Returns:
             The other rows; None for all. Rows that only the record path can judge are ambiguous.
         """
-        assert self._changes is not None
+        if self._changes is None or not self._appends:
+            return None
         kinds = [{self._changes.of(n).keyless for n in target or ()} for target in rows.targets]
         by_target = np.array([max(kind, default=Keyless.REFUSE) for kind in kinds], np.int64)
         if not by_target.any():
