@@ -88,8 +88,9 @@ class ColumnWriter:
         self._others = FieldsOfOthers() if spec.config.evolve_schema_enabled else None
         self._router = ColumnRouter(spec.config, reference.route)
         self._operations = ColumnOperations(spec.config)
-        self._appends = spec.config.appends_without_key
-        self._makes_keys = any(changes_keys(t.class_name) for t in spec.config.transforms)
+        makes_keys = any(changes_keys(t.class_name) for t in spec.config.transforms)
+        # None where no table appends rows without key
+        self._makes_keys = makes_keys if spec.config.appends_without_key else None
 
     @property
     def route_paths(self) -> tuple[tuple[str, ...], ...]:
@@ -217,7 +218,7 @@ class ColumnWriter:
         Returns:
             The other rows; None for all. Rows that only the record path can judge are ambiguous.
         """
-        if self._changes is None or not self._appends:
+        if self._changes is None or self._makes_keys is None:
             return None
         kinds = [{self._changes.of(n).keyless for n in target or ()} for target in rows.targets]
         by_target = np.array([max(kind, default=Keyless.REFUSE) for kind in kinds], np.int64)
