@@ -109,6 +109,8 @@ class TableConfig:
     deletion vectors, and not by equality deletes; at most ``vector_bytes_max`` of key columns are
     read per commit. ``uses_equality_deletes`` allows equality deletes where neither is possible.
     ``type_conflict`` is the action for values whose type their column does not take.
+    ``appends_without_key`` adds the inserts of records without message key if nothing else gives
+    the table a key, and ``appends_keyless_changes`` their updates and deletes.
     """
 
     name: str
@@ -126,6 +128,8 @@ class TableConfig:
     vector_bytes_max: int = 2**28
     uses_equality_deletes: bool = True
     type_conflict: TypeConflict = "dead-letter"
+    appends_without_key: bool = False
+    appends_keyless_changes: bool = False
 
     @property
     def identifier(self) -> tuple[str, ...]:
@@ -267,6 +271,21 @@ class ConnectorConfig:
     def is_row_level(self) -> bool:
         """Return whether records replace or delete rows by key."""
         return self.upsert_enabled or self.cdc_field is not None
+
+    @property
+    def appends_without_key(self) -> bool:
+        """Return whether a table appends rows without key."""
+        tables = (self.default_table, *self.table_configs.values())
+        return self.is_row_level and any(each.appends_without_key for each in tables)
+
+    @property
+    def keeps_keyless_changes(self) -> bool:
+        """Return whether changes without key become dead letters without tolerance, too."""
+        has_target = self.errors.dead_letter_topic or self.errors.dead_letter_table
+        tables = (self.default_table, *self.table_configs.values())
+        return bool(self.is_row_level and has_target) and any(
+            each.appends_without_key and not each.appends_keyless_changes for each in tables
+        )
 
     @property
     def is_iceberg(self) -> bool:

@@ -4,9 +4,11 @@ Rules of this file:
 - ``iceberg.tables.cdc-field``: the first letter of the field selects the operation. U replaces the
   row, D deletes it, and so does true, the value of Debezium's ``__deleted``. Known values for new
   rows, false, null and a missing field insert a row. Any other value is an error. In upsert mode,
-  an insert replaces the row.
+  the writer lets an insert replace the row.
 - A tombstone with a key deletes the row if no route field selects the table.
 - Key columns are primitive and not floating point, because Iceberg defines equality for them.
+- A record has no key if neither its Kafka record nor the transformations give it a message key. If
+  its table takes the key from message keys, ``iceberg.tables.no-key`` decides about it.
 
 Source:
     Iceberg Kafka Connect 0.6 (tabular), ``IcebergWriter`` and ``BaseDeltaTaskWriter``.
@@ -21,13 +23,15 @@ from typing import Any, Final
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, NestedField
 
-from connect.config.connector import ConnectorConfig
+from connect.config.connector import ConnectorConfig, TableConfig
 from connect.errors import ConfigError, RecordError
 from connect.model.records import SinkRecord, Struct
 from connect.records.conversion.text import java_text
 from connect.records.routing import field_value
 
 UNKNOWN_OPERATION: Final = -1
+KEYLESS_CHANGE: Final = "keyless_change"
+"""Code of an update or delete that no key and no setting lets the table take."""
 
 _DELETES: Final = frozenset({"true"})
 _UPDATES: Final = frozenset({"replace"})
@@ -40,11 +44,44 @@ _INSERTS: Final = frozenset(
 
 
 class Operation(IntEnum):
-    """The operation on the row with a record's key."""
+    """The operation on the row with a record's key. APPEND adds a row that has no key."""
 
     INSERT = 0
     UPDATE = 1
     DELETE = 2
+    APPEND = 3
+
+
+class Keyless(IntEnum):
+    """What a table does with records without message key, if it takes the key from them."""
+
+    REFUSE = 0
+    APPEND_INSERTS = 1
+    APPEND = 2
+
+    @classmethod
+    def of(cls, table: TableConfig) -> Keyless:
+        """Return what the settings of a table say."""
+        if not table.appends_without_key:
+            return cls.REFUSE
+        return cls.APPEND if table.appends_keyless_changes else cls.APPEND_INSERTS
+
+    def operation(self, operation: Operation) -> Operation:
+        """Return the operation of a record without message key on the table.
+
+        Raises:
+            RecordError: ``keyless_change``; only inserts are appended.
+        """
+        if self is Keyless.REFUSE:
+            return operation
+        if self is Keyless.APPEND_INSERTS and operation is not Operation.INSERT:
+            raise RecordError(
+                f"the record without message key is no insert ({operation.name.lower()}), and no "
+                "row can be found for it: give the source table a key, or set "
+                "iceberg.tables.no-key-changes=append",
+                code=KEYLESS_CHANGE,
+            )
+        return Operation.APPEND
 
 
 class ChangeRules:
@@ -56,7 +93,6 @@ class ChangeRules:
 
     def __init__(self, config: ConnectorConfig) -> None:
         self.path = tuple(config.cdc_field.split(".")) if config.cdc_field else ()
-        self._plain = Operation.UPDATE if config.upsert_enabled else Operation.INSERT
 
     def operation(self, record: SinkRecord) -> Operation:
         """Return the operation of a record.
@@ -68,7 +104,7 @@ class ChangeRules:
         if record.value is None:
             return Operation.DELETE
         if not self.path:
-            return self._plain
+            return Operation.INSERT
         try:
             value = field_value(record.value, self.path)
         except RecordError:
@@ -91,7 +127,7 @@ class ChangeRules:
         if text[:1] == "u" or text in _UPDATES:
             return Operation.UPDATE
         if text in _INSERTS:
-            return self._plain
+            return Operation.INSERT
         raise RecordError(
             f"{text[:40]!r} in the field {'.'.join(self.path)} (iceberg.tables.cdc-field) is no "
             "operation: I, C and R insert, U updates, D deletes, true deletes, false inserts",
@@ -154,8 +190,9 @@ def message_key_names(key: Any, schema: Schema) -> tuple[str, ...]:
     missing = sorted(set(names) - columns)
     if not names or missing:
         reason = f"the table has no column {missing[0]!r}" if names else "it has no fields"
+        more = ", or iceberg.tables.no-key=append" if key is None else ""
         raise RecordError(
-            f"the message key does not name a row: {reason}; set the table's id-columns",
+            f"the message key does not name a row: {reason}; set the table's id-columns{more}",
             code="no_key",
         )
     return names

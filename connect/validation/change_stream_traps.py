@@ -13,6 +13,7 @@ from typing import Final
 from connect.config.key import list_of
 from connect.config.keys.topic_keys import topic_key
 from connect.records.table_names import VARIABLE
+from connect.records.transforms.transform_chain import changes_keys
 from connect.validation.config_view import ConfigView, Rule
 
 WHOLE_KEYS: Final = frozenset(
@@ -33,11 +34,6 @@ _OF_THE_SOURCE: Final = "__"
 def has_no_fields(class_name: str) -> bool:
     """Return whether the values of a converter have no fields."""
     return class_name.strip().rpartition(".")[2].removesuffix("Converter") in WHOLE_KEYS
-
-
-def changes_keys(class_name: str) -> bool:
-    """Return whether a transformation changes message keys."""
-    return "$Key" in class_name or "ValueToKey" in class_name
 
 
 def changes_without_schema(view: ConfigView) -> Iterator[tuple[str, str]]:
@@ -78,6 +74,39 @@ def keys_without_fields(view: ConfigView) -> Iterator[tuple[str, str]]:
                 "iceberg.table.<name>.id-columns, or a converter of keys with fields"
             ),
         )
+
+
+def keyless_changes_without_target(view: ConfigView) -> Iterator[tuple[str, str]]:
+    """`no-key-changes=dead-letter` with `no-key=append`, without dead letters and tolerance."""
+    targets = ("errors.deadletterqueue.topic.name", "errors.deadletterqueue.table")
+    if (
+        view.is_row_level
+        and keeps_keyless_changes(view)
+        and view["errors.tolerance"] == "none"
+        and not any(map(view.has, targets))
+    ):
+        yield (
+            "iceberg.tables.no-key",
+            (
+                "is append, but no dead letters are set: a change of a table without key fails "
+                f"the task (keyless_change). Set {targets[0]}, or "
+                "iceberg.tables.no-key-changes=append"
+            ),
+        )
+
+
+def keeps_keyless_changes(view: ConfigView) -> bool:
+    """Return whether a table appends rows without key, and makes dead letters of changes."""
+    no_key, no_key_changes = view["iceberg.tables.no-key"], view["iceberg.tables.no-key-changes"]
+    own: dict[str, dict[str, str]] = {"": {}}
+    for name, table, setting in view.per_table():
+        if setting in {"no-key", "no-key-changes"}:
+            own.setdefault(table, {})[setting] = (view.raw[name] or "").strip()
+    return any(
+        settings.get("no-key", no_key) == "append"
+        and settings.get("no-key-changes", no_key_changes) == "dead-letter"
+        for settings in own.values()
+    )
 
 
 def deletes_are_rows(view: ConfigView) -> Iterator[tuple[str, str]]:
@@ -165,6 +194,7 @@ def _route_fields(view: ConfigView) -> Iterator[tuple[str, str]]:
 RULES: tuple[Rule, ...] = (
     changes_without_schema,
     keys_without_fields,
+    keyless_changes_without_target,
     deletes_are_rows,
     tombstones_without_table,
 )

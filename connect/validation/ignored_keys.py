@@ -36,7 +36,10 @@ def no_effect(view: ConfigView) -> Iterator[str]:
 
 def dead_letters_need_tolerance(view: ConfigView) -> Iterator[tuple[str, str]]:
     """Dead letters with `errors.tolerance=none`: the first record with an error fails the task."""
-    if view["errors.tolerance"] == "none" and view["iceberg.tables.unmatched"] != "dead-letter":
+    is_used = view["iceberg.tables.unmatched"] == "dead-letter" or (
+        view.is_row_level and change_stream_traps.keeps_keyless_changes(view)
+    )
+    if view["errors.tolerance"] == "none" and not is_used:
         for name in _DEAD_LETTER_TARGETS:
             if view.has(name):
                 yield name, "has no effect: errors.tolerance is none"

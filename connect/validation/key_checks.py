@@ -23,6 +23,7 @@ from connect.config.aggregation import (
     parse_functions,
 )
 from connect.config.client_overrides import override_errors
+from connect.config.debezium_preset import preset_values
 from connect.config.key import Key, Raw, displayed, invalid, missing, typed
 from connect.config.keys.connector_keys import (
     CONNECTOR_KEYS,
@@ -95,7 +96,12 @@ class Checked:
 
 
 def check_keys(
-    raw: Raw, keys: Iterable[Key], *, prefix: str = "", is_embedded: bool = False
+    raw: Raw,
+    keys: Iterable[Key],
+    *,
+    prefix: str = "",
+    is_embedded: bool = False,
+    preset: Mapping[str, str] | None = None,
 ) -> Checked:
     """Convert the declared keys, or their defaults, to typed values.
 
@@ -106,6 +112,7 @@ def check_keys(
             contain the key without prefix, except for missing keys.
         is_embedded: whether error messages about unparsable texts contain the prefix, as for
             transformations and predicates.
+        preset: texts that replace defaults.
     """
     checked = Checked()
     for key in keys:
@@ -113,7 +120,8 @@ def check_keys(
         if name not in raw:
             if key.is_required:
                 checked.add(name, missing(name))
-            text = key.default_text  # a missing value also fails its check as null
+            # a missing value also fails its check as null
+            text = (preset or {}).get(name, key.default_text)
         else:
             text = raw[name]
         result = typed(key, text, name=name if is_embedded else None)
@@ -146,7 +154,7 @@ def check_nulls(raw: Raw) -> Checked:
 
 def check_connector(raw: Raw) -> Checked:
     """Check the keys of the Iceberg sink, including unknown keys with its prefixes."""
-    checked = check_keys(raw, CONNECTOR_KEYS)
+    checked = check_keys(raw, CONNECTOR_KEYS, preset=preset_values(raw))
     _check_names(raw, checked)
     _check_catalog(raw, checked)
     if checked.values[FORMAT] == TOPIC:

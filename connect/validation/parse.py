@@ -67,6 +67,7 @@ from connect.validation.output_checks import outputs_of
 from connect.validation.plugins import BUILT_IN
 
 GRANTS = "icefloe.grants."
+APPEND = "append"
 DEAD_LETTER_TABLE = "errors.deadletterqueue.table"
 _LOCATION_KEYS = frozenset({"iceberg.tables.default-location"}) | {
     f"iceberg.tables.{kind}-props.{name}"
@@ -315,6 +316,12 @@ def _table_configs(
             type_conflict=cast(TypeConflict, own["type-conflict"].strip())
             if "type-conflict" in own
             else default.type_conflict,
+            appends_without_key=own["no-key"].strip() == APPEND
+            if "no-key" in own
+            else default.appends_without_key,
+            appends_keyless_changes=own["no-key-changes"].strip() == APPEND
+            if "no-key-changes" in own
+            else default.appends_keyless_changes,
         )
         for table, own in settings.items()
     }
@@ -371,6 +378,8 @@ def _default_table(checked: Checked) -> TableConfig:
         vector_bytes_max=v["iceberg.tables.deletion-vectors-max-bytes"],
         uses_equality_deletes=v["iceberg.tables.equality-deletes-enabled"],
         type_conflict=v["iceberg.tables.type-conflict"],
+        appends_without_key=v["iceberg.tables.no-key"] == APPEND,
+        appends_keyless_changes=v["iceberg.tables.no-key-changes"] == APPEND,
     )
 
 

@@ -36,7 +36,9 @@ def node(broker: Broker, tmp_path_factory: Any) -> Iterator[RunningNode]:
 def connector(node: RunningNode, topics: Topics) -> Iterator[str]:
     """A running connector with one task."""
     name = unique_name("one")
-    answer = node.put(name, topics.create("orders"), iceberg_catalog_credential=SECRET)
+    answer = node.put(
+        name, topics.create("orders"), iceberg_catalog_credential=SECRET, icefloe_debezium="mysql"
+    )
     assert answer.status_code == 201, answer.text
     node.running(name, 1)
     yield name
@@ -75,6 +77,7 @@ def test_describe_shows_all_about_a_connector(node: RunningNode, connector: str)
         "valid through: -",
         "records not in files: 0",
         "iceberg.tables=db.t",
+        "iceberg.tables.no-key=append (preset)",
     ):
         assert line in text.splitlines()
     assert SECRET not in text + json.dumps(described)

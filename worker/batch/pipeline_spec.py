@@ -26,6 +26,7 @@ from connect.gateways.folder_catalog import table_format_of
 from connect.model.layout import TopicPartition
 from connect.records.converters.compressed import is_gzip
 from connect.records.converters.converter_classes import is_custom
+from connect.records.row_operations import Keyless
 from connect.records.tables.schema_evolution import partition_names
 from connect.records.transforms.transform_chain import needs_headers
 from control_schemas.events import TableReference
@@ -47,10 +48,12 @@ class ChangePlan:
         delete_spec_json: partition spec of delete files, as Iceberg JSON. It is the table's spec if
             a key cannot change its partition. Otherwise it is an unpartitioned spec, and deletes
             apply to all rows.
+        keyless: what happens to records without message key, if message keys name the columns.
     """
 
     key_ids: tuple[int, ...]
     delete_spec_json: str
+    keyless: Keyless = Keyless.REFUSE
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +223,11 @@ class PipelineSpec:
     @property
     def has_dead_letters(self) -> bool:
         """Whether records may become dead letters, which contain key and headers."""
-        return self.config.errors.tolerance_all or self.config.unmatched == "dead-letter"
+        return (
+            self.config.errors.tolerance_all
+            or self.config.unmatched == "dead-letter"
+            or self.config.keeps_keyless_changes
+        )
 
     @property
     def needs_key(self) -> bool:

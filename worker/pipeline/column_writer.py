@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from connect.errors import RecordError
 from connect.records.record_path import ReferencePath
-from connect.records.row_operations import Operation
+from connect.records.row_operations import Keyless, Operation
+from connect.records.transforms.transform_chain import changes_keys
 from worker.batch.blocks import Block, one_chunk
 from worker.batch.pipeline_spec import PipelineSpec
 from worker.decode.decoded_rows import Columns
@@ -87,6 +88,9 @@ class ColumnWriter:
         self._others = FieldsOfOthers() if spec.config.evolve_schema_enabled else None
         self._router = ColumnRouter(spec.config, reference.route)
         self._operations = ColumnOperations(spec.config)
+        makes_keys = any(changes_keys(t.class_name) for t in spec.config.transforms)
+        # None where no table appends rows without key
+        self._makes_keys = makes_keys if spec.config.appends_without_key else None
 
     @property
     def route_paths(self) -> tuple[tuple[str, ...], ...]:
@@ -192,19 +196,43 @@ class ColumnWriter:
         if self._changes is None:
             inserts = np.full(len(places), int(Operation.INSERT), np.int64)
             return Marks(inserts, order + places, of_rows)
+        operations, more = self._operations.of(rows.decoded.table)
+        if more is not None:
+            rows.ambiguous |= more
+        keyed = self._keyed(rows, operations)
         for code, target in enumerate(rows.targets):
             unknown = [n for n in target or () if not self._changes.of(n).has_key]
             if not unknown:
                 continue
-            for record in rows.block.records(places[rows.codes == code][:1]):
+            own = rows.codes == code if keyed is None else (rows.codes == code) & keyed
+            for record in rows.block.records(places[own][:1]):
                 try:
                     self._records.learn_key(record, unknown)
                 except RecordError:
-                    rows.ambiguous |= rows.codes == code  # the record path gives the reason
-        operations, more = self._operations.of(rows.decoded.table)
-        if more is not None:
-            rows.ambiguous |= more
+                    rows.ambiguous |= own  # the record path gives the reason
         return Marks(operations, order + places, of_rows)
+
+    def _keyed(self, rows: _BlockRows, operations: Rows) -> Mask | None:
+        """Mark rows without message key as appended where their table says so.
+
+        Returns:
+            The other rows; None for all. Rows that only the record path can judge are ambiguous.
+        """
+        if self._changes is None or self._makes_keys is None:
+            return None
+        kinds = [{self._changes.of(n).keyless for n in target or ()} for target in rows.targets]
+        by_target = np.array([max(kind, default=Keyless.REFUSE) for kind in kinds], np.int64)
+        if not by_target.any():
+            return None
+        appended = (by_target[rows.codes] > 0) & ~rows.block.has_key[rows.decoded.places]
+        if not appended.any():
+            return None
+        differ = np.array([len(kind) > 1 for kind in kinds]) | self._makes_keys
+        refused = (by_target == Keyless.APPEND_INSERTS)[rows.codes]
+        refused &= operations != Operation.INSERT
+        rows.ambiguous |= appended & (differ[rows.codes] | refused)
+        operations[appended] = Operation.APPEND
+        return ~appended
 
     def _add_unknown(self, rows: _BlockRows, groups: list[TableGroup]) -> None:
         """Mark rows with values in fields that their table lacks; rows that delete add none."""

@@ -25,7 +25,7 @@ from connect.model.records import KafkaRecord, SinkRecord
 from connect.records.conversion.row_converter import NAME_MAPPING_PROPERTY
 from connect.records.record_path import ReferencePath
 from connect.records.routing import TOMBSTONE_UNROUTABLE, UNMATCHED, WITHOUT_TABLE
-from connect.records.row_operations import ChangeRules, Operation
+from connect.records.row_operations import KEYLESS_CHANGE, ChangeRules, Operation
 from connect.records.tables.schema_changes import SchemaChanges
 from connect.records.tables.schema_evolution import changes
 from connect.records.tables.table_creation import table_for
@@ -159,7 +159,8 @@ class RecordPath:
                     return DROPPED
                 is_tolerated = self._config.unmatched == "dead-letter"
             else:
-                is_tolerated = self._config.errors.tolerance_all
+                is_kept = error.code == KEYLESS_CHANGE and self._config.keeps_keyless_changes
+                is_tolerated = is_kept or self._config.errors.tolerance_all
             if not is_tolerated:
                 raise
             error.__traceback__ = error.__context__ = None  # they keep frames alive
@@ -219,11 +220,13 @@ class RecordPath:
             if converted.value is None:  # without a table there is nothing to delete
                 names = tuple(name for name in names if name not in self._spec.absent)
             operation = self._rules.operation(converted) if names else Operation.INSERT
+            has_key = record.key is not None or converted.key is not None
             for name in names:
                 is_routed = True
-                row = self._converted(name, converted, operation)
+                own = operation if has_key else self._without_key(name, operation)
+                row = self._converted(name, converted, own)
                 if row is not None:
-                    taken.append((name, row, operation))
+                    taken.append((name, row, own))
         for name, row, operation in taken:
             rows = self._rows.setdefault(name, _TableRows())
             rows.rows.append(row)
@@ -232,6 +235,12 @@ class RecordPath:
             rows.ranks.append(rank)
         self.moved.counts.update(self.moved.of_record)
         return WRITTEN if is_routed else DROPPED
+
+    def _without_key(self, name: str, operation: Operation) -> Operation:
+        """Return the operation of a record without message key on a table."""
+        if self._changes is None or name not in self._tables:
+            return operation
+        return self._changes.of(name).keyless.operation(operation)
 
     def _converted(
         self, name: str, record: SinkRecord, operation: Operation
@@ -255,7 +264,8 @@ class RecordPath:
         try:
             if self._changes is not None:
                 changes = self._changes.of(name)
-                changes.learn(record.key)
+                if operation is not Operation.APPEND:
+                    changes.learn(record.key)
                 if operation is Operation.DELETE:
                     return self._reference.key_row(record, changes.key_schema, mapping)
             action = self._actions.get(name)
@@ -275,7 +285,7 @@ class RecordPath:
         name, config = table.plan.name, self._config
         keys = config.table(name).id_columns
         if self._changes is not None:
-            keys = tuple(self._changes.of(name).key_schema.column_names)
+            keys = self._changes.of(name).key_names
         conflicts = TypeConflicts(table.schema, config, action, keys, table.plan.partition_names)
         row = self._reference.row(record, table.schema, mapping, conflicts.settle)
         if self._request(table, conflicts.changes):

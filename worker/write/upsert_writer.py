@@ -5,6 +5,7 @@ Rules of this file:
   deletes of a step apply to rows of earlier steps, never to its own. All files of a step have one
   place in the order, and no file continues in the next step.
 - A step ends with the task, or when the rows kept for it exceed ``changes_bytes_max``.
+- Rows of records without message key replace no row. Later changes replace them as other rows.
 - The newest record of a key is the one with the highest rank; of equal ranks, the last in the order
   of its Spark task. A source partition is not split, so its changes keep their order.
 - A key may be in two source partitions, and so in two Spark tasks. These report the hashes of their
@@ -33,6 +34,7 @@ from connect.config.connector import ConnectorConfig
 from connect.records.row_operations import (
     UNKNOWN_OPERATION,
     ChangeRules,
+    Keyless,
     Operation,
     message_key_names,
 )
@@ -137,6 +139,12 @@ class TableChanges:
             self._use(plan.key_ids)
 
     @property
+    def keyless(self) -> Keyless:
+        """Return what happens to records without message key."""
+        assert self.table.plan.changes is not None
+        return self.table.plan.changes.keyless
+
+    @property
     def has_key(self) -> bool:
         """Return whether the key columns are known."""
         return bool(self._key_ids)
@@ -146,6 +154,11 @@ class TableChanges:
         """Return the positions of the key columns among the table's columns."""
         fields = self.table.schema.fields
         return tuple(i for i, f in enumerate(fields) if f.field_id in self._key_ids)
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """Return the names of the key columns; empty while they are not known."""
+        return tuple(f.name for f in self.table.schema.fields if f.field_id in self._key_ids)
 
     @property
     def key_schema(self) -> Schema:
@@ -169,8 +182,8 @@ class TableChanges:
         return self._key_ids
 
     def use_key(self, key_ids: tuple[int, ...]) -> None:
-        """Take key columns that another Spark task has learnt."""
-        if not self._key_ids:
+        """Take key columns that another Spark task has learnt; none if its rows have no key."""
+        if key_ids and not self._key_ids:
             self._use(key_ids)
 
     def add(self, rows: pa.Table, marks: Marks) -> None:
@@ -190,8 +203,13 @@ class TableChanges:
         operations = np.concatenate([m.operations for m in self._marks])
         by_rank = _by_rank(self._marks)
         self.forget()
-        newest, is_change = self._newest(rows, operations, by_rank)
+        appended = operations == Operation.APPEND
+        place = np.empty(len(by_rank), np.int64)
+        place[by_rank] = np.arange(len(by_rank))
+        newest, is_change = self._newest(rows, operations, by_rank, place)
         replaced = newest[is_change | self.upsert]
+        if appended.any():
+            newest = np.append(newest, self._appended(rows, operations, place))
         remaining = np.sort(newest[operations[newest] != Operation.DELETE])
         if len(replaced):
             assert self._deletes is not None
@@ -214,28 +232,52 @@ class TableChanges:
                 self.unavailable[schema_field.name] += int(np.count_nonzero(lacking))
 
     def _newest(
-        self,
-        rows: pa.Table,
-        operations: npt.NDArray[np.int64],
-        by_rank: Positions,
+        self, rows: pa.Table, operations: Positions, by_rank: Positions, place: Positions
     ) -> tuple[Positions, Mask]:
         """Return the newest record of each key, and whether one of the key is no insert."""
-        place = np.empty(len(by_rank), np.int64)
-        place[by_rank] = np.arange(len(by_rank))
-        keys = [_comparable(one_chunk(rows.column(i))) for i in self.key_places]
-        columns = {f"key{i}": column for i, column in enumerate(keys)}
+        has_key = operations != Operation.APPEND
+        if not has_key.any():
+            return by_rank[:0], has_key[:0]
+        columns = self._keys(rows)
         names = list(columns)
         columns["place"] = pa.array(place)
         columns["change"] = pa.array((operations != Operation.INSERT).astype(np.int8))
-        grouped = (
-            pa.table(columns)
-            .group_by(names, use_threads=False)
-            .aggregate([("place", "max"), ("change", "max")])
+        keyed = pa.table(columns)
+        if not has_key.all():
+            keyed = keyed.filter(pa.array(has_key))
+        grouped = keyed.group_by(names, use_threads=False).aggregate(
+            [("place", "max"), ("change", "max")]
         )
         if self.reports_keys:
             self._hashes.append(key_hashes([one_chunk(grouped[name]) for name in names]))
         newest = by_rank[grouped["place_max"].to_numpy()]
         return newest, grouped["change_max"].to_numpy() > 0
+
+    def _appended(self, rows: pa.Table, operations: Positions, place: Positions) -> Positions:
+        """Return the rows without message key that no later change of the step replaces."""
+        appended = operations == Operation.APPEND
+        if appended.all():
+            return np.arange(len(appended))
+        replaces = ~appended & ((operations != Operation.INSERT) | self.upsert)
+        columns = self._keys(rows)
+        names = list(columns)
+        columns["change"] = pa.array(np.where(replaces, place, -1))
+        columns["row"] = pa.array(np.arange(len(place)))
+        grouped = (
+            pa.table(columns)
+            .group_by(names, use_threads=False)
+            .aggregate([("change", "max"), ("row", "list")])
+        )
+        of_keys = one_chunk(grouped["row_list"])
+        last = np.empty(len(place), np.int64)
+        last[of_keys.flatten().to_numpy()] = np.repeat(
+            grouped["change_max"].to_numpy(), pc.list_value_length(of_keys).to_numpy()
+        )
+        return np.flatnonzero(appended & (place > last))
+
+    def _keys(self, rows: pa.Table) -> dict[str, pa.Array]:
+        keys = [_comparable(one_chunk(rows.column(i))) for i in self.key_places]
+        return {f"key{i}": column for i, column in enumerate(keys)}
 
     def changed_keys(self) -> Hashes:
         """Return the hashes of all changed keys, sorted and distinct."""

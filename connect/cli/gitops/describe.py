@@ -14,6 +14,7 @@ from connect.cli.gitops.output import Output, emit
 from connect.cli.gitops.plan import displayed
 from connect.cli.rest_client import DEFAULT_URL, NodeClient, RefusedError, Url
 from connect.cli.terminal import echo, table
+from connect.config.debezium_preset import preset_values
 from connect.java_compat.iso_time import instant_text
 
 _NS_PER_US = 1000
@@ -71,6 +72,7 @@ def _described(client: NodeClient, name: str) -> dict[str, Any]:
         "config": {
             key: displayed(key, value) for key, value in sorted(connector["config"].items())
         },
+        "preset": dict(preset_values(connector["config"])),
         "missing": missing,
     }
 
@@ -108,6 +110,8 @@ def _print(description: Mapping[str, Any]) -> None:
     echo("\nconfiguration:")
     for key, value in description["config"].items():
         echo(f"{key}={value}")
+    for key, value in description["preset"].items():
+        echo(f"{key}={value} (preset)")
 
 
 def _table_row(status: Mapping[str, Any]) -> tuple[str, str, str, str]:

@@ -525,6 +525,18 @@ TABLE_KEYS: tuple[Key, ...] = (
         "if not set.",
     ),
     Key(
+        "no-key",
+        "STRING",
+        "`error` or `append`; iceberg.tables.no-key if not set.",
+        choices=("error", "append"),
+    ),
+    Key(
+        "no-key-changes",
+        "STRING",
+        "`dead-letter` or `append`; iceberg.tables.no-key-changes if not set.",
+        choices=("dead-letter", "append"),
+    ),
+    Key(
         "maintenance-enabled",
         "BOOLEAN",
         "Let the maintenance process rewrite the table and remove its orphan files, as the "
@@ -557,7 +569,7 @@ PREFIXES: tuple[Prefix, ...] = (
         "iceberg.table.",
         "Setting of one table: route-regex, id-columns, partition-by, commit-branch, sort-by, "
         "location, maintenance-enabled, sort-enabled, write-mode, deletion-vectors-enabled, "
-        "equality-deletes-enabled, type-conflict.",
+        "equality-deletes-enabled, type-conflict, no-key, no-key-changes.",
         "iceberg.table.db.events.route-regex",
     ),
     Prefix(

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from connect.config.key import Key, at_least, where_read
+from connect.config.debezium_preset import PRESETS
+from connect.config.key import Key, at_least, one_of, where_read
 from connect.config.table_formats import COPY_ON_WRITE, MERGE_ON_READ
 
 ROW_CHANGE_KEYS: tuple[Key, ...] = (
+    Key(
+        "icefloe.debezium",
+        "STRING",
+        "Database of the Debezium connector that writes the topics: `postgres`, `mysql`, "
+        "`mariadb`, `sqlserver`, `oracle` or `mongodb`. Keys that the configuration does not have "
+        "get values that fit its changes.",
+        None,
+        choices=tuple(PRESETS),
+        is_open=True,
+        check=lambda value: None if value is None else one_of(tuple(PRESETS))(value),
+    ),
     Key(
         "iceberg.tables.write-mode",
         "STRING",
@@ -47,6 +59,23 @@ ROW_CHANGE_KEYS: tuple[Key, ...] = (
         "limits of copy-on-write and deletion vectors fails its table. For readers that cannot "
         "read equality deletes.",
         "true",
+    ),
+    Key(
+        "iceberg.tables.no-key",
+        "STRING",
+        "Action for a record without message key, if its table has neither id-columns nor "
+        "identifier fields: `error` rejects it; `append` adds the rows of reads and inserts.",
+        "error",
+        choices=("error", "append"),
+    ),
+    Key(
+        "iceberg.tables.no-key-changes",
+        "STRING",
+        "Action for an update or delete without message key where iceberg.tables.no-key is "
+        "`append`. `dead-letter` makes it a dead letter, also with errors.tolerance=none. It is an "
+        "error if no dead letters are set. `append` adds the row with its operation.",
+        "dead-letter",
+        choices=("dead-letter", "append"),
     ),
     Key(
         "iceberg.tables.unavailable-value",

@@ -28,7 +28,9 @@ from connect.records.conversion.row_converter import NAME_MAPPING_PROPERTY
 from connect.records.record_path import ReferencePath
 from connect.records.routing import UNMATCHED, WITHOUT_TABLE
 from connect.records.row_operations import (
+    KEYLESS_CHANGE,
     ChangeRules,
+    Keyless,
     Operation,
     key_columns,
     message_key_names,
@@ -55,7 +57,8 @@ class PreviewRow:
 
     Attributes:
         table: name of the table.
-        operation: ``insert``; in a connector of row-level changes ``update`` or ``delete`` too.
+        operation: ``insert``; in a connector of row-level changes ``update`` or ``delete`` too,
+            and ``append`` for a row without key.
         values: column name -> Python value of the column's Arrow type; of a delete the key only.
     """
 
@@ -250,7 +253,7 @@ class _RecordPreviews:
             try:
                 for name, converted in self._routed(record):
                     table = self._tables.get(name)
-                    if table is not None and self._operation(converted) is not Operation.DELETE:
+                    if table is not None and self._adds(table, converted, record):
                         mapping = table.properties.get(NAME_MAPPING_PROPERTY)
                         if schema_changes := changes(
                             table.schema,
@@ -259,7 +262,7 @@ class _RecordPreviews:
                             mapping,
                             table.partition_names,
                             table_name=name,
-                        ) or self._moves(table, converted):
+                        ) or self._moves(table, converted, record):
                             changes_by_table.setdefault(name, []).append(schema_changes)
             except RecordError:
                 continue
@@ -285,7 +288,7 @@ class _RecordPreviews:
             rows = []
             for name, converted in self._routed(record):
                 is_routed = True
-                rows.append(self._row(name, converted))
+                rows.append(self._row(name, converted, record))
         except RecordError as error:
             return self._rejected(record, error)
         return RecordPreview(record, WRITTEN if is_routed else DROPPED, tuple(rows))
@@ -295,7 +298,8 @@ class _RecordPreviews:
             outcomes = {"drop": DROPPED, "dead-letter": DEAD_LETTER}
             outcome = outcomes.get(self._config.unmatched, TASK_FAILS)
         else:
-            outcome = DEAD_LETTER if self._config.errors.tolerance_all else TASK_FAILS
+            is_kept = error.code == KEYLESS_CHANGE and self._config.keeps_keyless_changes
+            outcome = DEAD_LETTER if is_kept or self._config.errors.tolerance_all else TASK_FAILS
         at = error.coordinates
         return RecordPreview(
             record,
@@ -327,10 +331,19 @@ class _RecordPreviews:
             raise converted
         return converted
 
-    def _operation(self, record: SinkRecord) -> Operation:
-        return self._rules.operation(record) if self._config.is_row_level else Operation.INSERT
+    def _adds(self, table: TablePreview, record: SinkRecord, source: KafkaRecord) -> bool:
+        return self._operation(table, record, source) is not Operation.DELETE
 
-    def _row(self, name: str, record: SinkRecord) -> PreviewRow:
+    def _operation(self, table: TablePreview, record: SinkRecord, source: KafkaRecord) -> Operation:
+        """Return the operation of a record, which was made of a source record, on a table."""
+        if not self._config.is_row_level:
+            return Operation.INSERT
+        operation = self._rules.operation(record)
+        if record.key is None and source.key is None and not self._key_names(table):
+            operation = Keyless.of(self._config.table(table.name)).operation(operation)
+        return operation
+
+    def _row(self, name: str, record: SinkRecord, source: KafkaRecord) -> PreviewRow:
         table = self._tables.get(name)
         if table is None:
             if self._config.auto_create_enabled:
@@ -338,19 +351,20 @@ class _RecordPreviews:
             raise RecordError("the table does not exist", stage="ROUTE", code=UNMATCHED, table=name)
         if (failure := self._failures.get(name)) is not None:
             raise failure
-        operation = self._operation(record)
+        operation = self._operation(table, record, source)
         schema = table.schema
         mapping = table.properties.get(NAME_MAPPING_PROPERTY)
         if self._config.evolve_schema_enabled and operation is not Operation.DELETE:
             # refuses names that no column can have
             names = table.partition_names
             changes(schema, record, self._config, mapping, names, table_name=name)
-        if self._config.is_row_level:
+        if self._config.is_row_level and operation is not Operation.APPEND:
             key_schema = self._key_schema(table, record)
             if operation is Operation.DELETE:
                 key = self._path.key_row(record, key_schema, mapping)
                 return PreviewRow(name, "delete", _typed(key, key_schema))
-        conflicts = self._conflicts(table, record)
+        has_key = operation is not Operation.APPEND
+        conflicts = self._conflicts(table, record, has_key=has_key)
         settle = None if conflicts is None else conflicts.settle
         values = self._path.row(record, schema, mapping, settle)
         if conflicts is not None and conflicts.action == FAIL and conflicts.columns:
@@ -359,31 +373,41 @@ class _RecordPreviews:
                 code="type_conflict",
                 column=next(iter(conflicts.columns)),
             )
+        if operation is Operation.INSERT and self._config.upsert_enabled:
+            operation = Operation.UPDATE
         return PreviewRow(name, operation.name.lower(), _typed(values, schema))
 
-    def _moves(self, table: TablePreview, record: SinkRecord) -> SchemaChanges | None:
+    def _moves(
+        self, table: TablePreview, record: SinkRecord, source: KafkaRecord
+    ) -> SchemaChanges | None:
         """Return the columns that take values of a record which their own columns do not take."""
-        conflicts = self._conflicts(table, record)
+        has_key = self._operation(table, record, source) is not Operation.APPEND
+        conflicts = self._conflicts(table, record, has_key=has_key)
         if conflicts is None:
             return None
         mapping = table.properties.get(NAME_MAPPING_PROPERTY)
         self._path.row(record, table.schema, mapping, conflicts.settle)
         return conflicts.changes
 
-    def _conflicts(self, table: TablePreview, record: SinkRecord) -> TypeConflicts | None:
+    def _conflicts(
+        self, table: TablePreview, record: SinkRecord, *, has_key: bool
+    ) -> TypeConflicts | None:
         action = action_of(self._config, table.name)
         if action == DEAD_LETTER_ACTION:
             return None
         keys = self._config.table(table.name).id_columns
-        if self._config.is_row_level:
+        if self._config.is_row_level and has_key:
             keys = tuple(self._key_schema(table, record).column_names)
         return TypeConflicts(table.schema, self._config, action, keys, table.partition_names)
 
+    def _key_names(self, table: TablePreview) -> tuple[str, ...]:
+        """Return the key columns that the configuration or the table names."""
+        ids = self._config.table(table.name).id_columns
+        return tuple(column.name for column in key_columns(table.schema, ids, table=table.name))
+
     def _key_schema(self, table: TablePreview, record: SinkRecord) -> Schema:
         schema = table.schema
-        ids = self._config.table(table.name).id_columns
-        names = tuple(column.name for column in key_columns(schema, ids, table=table.name))
-        names = names or message_key_names(record.key, schema)
+        names = self._key_names(table) or message_key_names(record.key, schema)
         return Schema(*(column for column in schema.fields if column.name in names))
 
 

@@ -146,6 +146,11 @@ def predicate_of(config: PredicateConfig) -> predicates.Test:
     return declared.make(typed_options(declared.keys, config.options, prefix=prefix))
 
 
+def changes_keys(class_name: str) -> bool:
+    """Return whether a transformation changes message keys."""
+    return "$Key" in class_name or "ValueToKey" in class_name
+
+
 def needs_headers(transforms: tuple[TransformConfig, ...]) -> bool:
     """Return whether a transformation or predicate reads headers."""
     by_class: Mapping[str, bool] = {p.class_name: p.needs_headers for p in predicates.PREDICATES}

@@ -30,7 +30,8 @@ from connect.gateways.catalog_properties import (
 from connect.records.row_operations import key_columns
 from connect.records.tables.partition_spec import spec_for
 from connect.records.tables.sort_order import sort_order_for
-from connect.validation.change_stream_traps import changes_keys, has_no_fields
+from connect.records.transforms.transform_chain import changes_keys
+from connect.validation.change_stream_traps import has_no_fields
 from connect.validation.preflight.live_checks import Check, Found, reported
 
 _LIMITS = {
@@ -210,6 +211,8 @@ class CatalogQuestions:
     def _keyless(self, each: WantedTable) -> Found:
         """Check that message keys have fields if no key columns are configured or in the table."""
         config = self._config
+        if config.table(each.name).appends_without_key:
+            return
         classes = [each.key_converter.class_name for each in config.converter_sets]
         kinds = [name.rpartition(".")[2].removesuffix("Converter") for name in classes]
         is_changed = any(changes_keys(t.class_name) for t in config.transforms)

@@ -7,8 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from connect.embedded.demo import TABLES, demo_connector
+from connect.jvm import jars
 from connect.operations.datagen.record_spec import read_spec
 from connect.validation.cross_key_rules import check_sink
 from connect.validation.parse import parse
@@ -20,7 +22,9 @@ NAMES = sorted(
     for folder in EXAMPLES.iterdir()
     if folder.is_dir() and folder.name not in {"icefloe-state", "__pycache__"}
 )
-CONNECTORS = sorted(file for file in EXAMPLES.glob("*/*.json") if file.name != "datagen.json")
+CONNECTORS = sorted(
+    file for file in EXAMPLES.glob("*/*.json") if file.name not in {"datagen.json", "source.json"}
+)
 GENERATORS = sorted(EXAMPLES.glob("*/datagen.json"))
 
 
@@ -62,6 +66,42 @@ def test_the_lists_have_every_example(list_: str) -> None:
     """And no others."""
     page = (ROOT / list_).read_text("utf-8")
     assert sorted(re.findall(r"^\| \[?`([a-z-]+)`", page, re.MULTILINE)) == NAMES
+
+
+DATABASES = [
+    ("debezium-postgres", "postgres", "debezium-postgres", "connector-postgres"),
+    ("debezium-mysql", "mariadb", "debezium-mariadb", "connector-mariadb"),
+]
+
+
+@pytest.mark.parametrize(("name", "service", "group", "jar"), DATABASES)
+def test_containers_and_connectors_of_a_database_fit(
+    name: str, service: str, group: str, jar: str
+) -> None:
+    """Addresses, users, files and Debezium's version are those of the test with real servers."""
+    folder = EXAMPLES / name
+    services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
+    assert services.keys() == {service, "connect"}
+    database, worker = services[service], services["connect"]
+    source = json.loads((folder / "source.json").read_text())["config"]
+    port = source["database.port"]
+    assert database["ports"] == [f"{source['database.hostname']}:{port}:{port}"]
+    users = database["environment"].values()
+    assert {source["database.password"], source.get("database.dbname", "shop")} <= set(users)
+    assert (folder / database["volumes"][0].partition(":")[0]).is_file()
+    assert all("healthcheck" in each for each in services.values())
+    environment = worker["environment"]
+    address = environment["CONNECT_LISTENERS"]
+    page = (folder / "README.md").read_text("utf-8")
+    assert f" {address}/connectors" in page
+    assert address in " ".join(worker["healthcheck"]["test"])
+    assert address.endswith(f":{environment['ADVERTISED_PORT']}")
+    version = worker["image"].partition(":")[2]
+    assert f"debezium-{jar}-{version}.jar" in jars.read_lock()[group]
+    topics = re.escape(source["topic.prefix"])
+    assert json.loads((folder / "connector.json").read_text())["config"]["topics.regex"].startswith(
+        topics
+    )
 
 
 def test_demo_runs_the_example_that_people_see() -> None:

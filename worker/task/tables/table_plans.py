@@ -14,7 +14,7 @@ from connect.config.connector import ConnectorConfig
 from connect.errors import ConfigError, IcefloeError, InvariantViolation
 from connect.gateways.storage.guarded_io import table_storage
 from connect.records.conversion.row_converter import NAME_MAPPING_PROPERTY
-from connect.records.row_operations import key_columns
+from connect.records.row_operations import Keyless, key_columns
 from connect.records.tables.delete_specs import delete_spec
 from worker.batch.pipeline_spec import ChangePlan, TablePlan, UnusableTable
 from worker.write.table_writer import TableWriter
@@ -60,7 +60,8 @@ def _change_plan(table: Table, name: str, config: ConnectorConfig) -> ChangePlan
         raise InvariantViolation(
             "a table for row-level changes has no partition spec for deletes", table=name
         )
-    return ChangePlan(key_ids, spec.model_dump_json())
+    keyless = Keyless.REFUSE if key_ids else Keyless.of(config.table(name))
+    return ChangePlan(key_ids, spec.model_dump_json(), keyless)
 
 
 def without_credentials(plan: TablePlan | None) -> TablePlan | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connect.validation import change_stream_traps
-from tests.support.connector_json import BY_TOPIC, ORDERS, errors, validated
+from tests.support.connector_json import BY_TOPIC, LETTERS, ORDERS, errors, validated
 
 CONVERTERS = "org.apache.kafka.connect"
 JSON = f"{CONVERTERS}.json.JsonConverter"
@@ -14,6 +14,7 @@ SCHEMALESS = {"value.converter": JSON, "value.converter.schemas.enable": "false"
 UPSERTS = {"iceberg.tables.upsert-mode-enabled": "true", "iceberg.tables.default-id-columns": "id"}
 OPERATION = {"iceberg.tables.cdc-field": "_cdc.op"}
 CREATED = {"iceberg.tables.auto-create-enabled": "true", "key.converter": STRING}
+NO_KEY_APPENDS = {"iceberg.tables.no-key": "append"}
 DYNAMIC = {
     "iceberg.tables": "",
     "iceberg.tables.dynamic-enabled": "true",
@@ -49,6 +50,16 @@ TRAPS: list[tuple[str, dict[str, str], str]] = [
         "deletes_are_rows",
         {**DEBEZIUM, **UPSERTS},
         "deletes of DebeziumTransform are written as rows. Set iceberg.tables.cdc-field=_cdc.op",
+    ),
+    (
+        "keyless_changes_without_target",
+        {**UPSERTS, **NO_KEY_APPENDS},
+        "iceberg.tables.no-key is append, but no dead letters are set",
+    ),
+    (
+        "keyless_changes_without_target",
+        {**UPSERTS, f"{ORDERS}no-key": "append"},
+        "or iceberg.tables.no-key-changes=append",
     ),
     ("deletes_are_rows", {**DMS, **UPSERTS}, "deletes of DmsTransform are written as rows"),
     (
@@ -114,6 +125,16 @@ SAFE: list[tuple[str, dict[str, str]]] = [
             "transforms.t0.field": "id",
         },
     ),
+    ("changes without key are dead letters", {**UPSERTS, **NO_KEY_APPENDS, LETTERS: "letters"}),
+    (
+        "changes without key are appended",
+        {**UPSERTS, **NO_KEY_APPENDS, "iceberg.tables.no-key-changes": "append"},
+    ),
+    (
+        "changes without key of the only such table are appended",
+        {**UPSERTS, f"{ORDERS}no-key": "append", f"{ORDERS}no-key-changes": "append"},
+    ),
+    ("no record changes rows", NO_KEY_APPENDS),
     ("the operation is read", {**DEBEZIUM, **UPSERTS, **OPERATION}),
     ("changes are added", DEBEZIUM),
     (

@@ -95,3 +95,25 @@ def test_values_of_a_changed_type_are_previewed(action: str) -> None:
         codes = {"fail": "type_conflict", "dead-letter": "bad_text"}
         assert second.rejection is not None
         assert second.rejection.code == codes[action]
+
+
+def test_a_change_without_key_is_shown_as_a_task_handles_it() -> None:
+    """Inserts are appended; an update is appended, a dead letter, or ends the task."""
+    keys = {
+        "iceberg__tables__auto_create_enabled": "true",
+        "iceberg__tables__cdc_field": "op",
+        "iceberg__tables__no_key": "append",
+    }
+    records = [
+        KafkaRecord("t", 0, n, None, -1, None, b'{"id": 1, "op": "%s"}' % op)
+        for n, op in enumerate((b"c", b"u"))
+    ]
+    letters = {"errors__deadletterqueue__topic__name": "letters"}
+    for more, last in (
+        ({}, "task fails"),
+        (letters, "dead letter"),
+        ({"iceberg__tables__no_key_changes": "append"}, "written"),
+    ):
+        report = preview(config(**keys, **more), records, lambda _: None)
+        assert [each.outcome for each in report.records] == ["written", last]
+        assert [row.operation for row in report.records[0].rows] == ["append"]
