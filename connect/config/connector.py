@@ -198,7 +198,7 @@ class ConnectorConfig:
     write_properties: Mapping[str, str]
     unmatched: Unmatched
     refused: Refused
-    timestamp_unit: Literal["ms", "us", "s"]
+    timestamp_unit: Literal["ms", "us", "ns", "s"]
     max_new_columns: int
     max_tables: int
     control_topic: str

@@ -269,11 +269,11 @@ def _as_decimal(value: Any) -> tuple[Decimal, Decimal]:
             raise Unconvertible("bad_text", "the text is not a number")
         number = Decimal(value)
     else:
-        number = _scaled_decimal(value)
+        number = scaled_decimal(value)
     return number, number
 
 
-def _scaled_decimal(value: Any) -> Decimal:
+def scaled_decimal(value: Any) -> Decimal:
     """Return the number of a struct of ``scale`` and ``value``, which has the unscaled bytes."""
     fields = value.values if type(value) is Struct else value
     if type(fields) is not dict or fields.keys() != _SCALED_FIELDS:

@@ -1,0 +1,269 @@
+"""Values of Debezium's types, with schemas and without, by column and by record."""
+
+from __future__ import annotations
+
+import json
+import math
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from connect.records.conversion.conversion_failure import REASONS
+from tests.differential.both_paths import ALL, both
+from tests.differential.support import config, plan, rows_of, run_batches, source
+
+CHAIN = {
+    "transforms": "i",
+    "transforms.i.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
+    "transforms.i.exclude": "unused",
+}
+_CONNECT = "org.apache.kafka.connect.data."
+VARIABLE = {
+    "type": "struct",
+    "name": "io.debezium.data.VariableScaleDecimal",
+    "fields": [{"field": "scale", "type": "int32"}, {"field": "value", "type": "bytes"}],
+}
+MICRO_TIME = {"type": "int64", "name": "io.debezium.time.MicroTime"}
+NANO_TIME = {"type": "int64", "name": "io.debezium.time.NanoTime"}
+_TIME, _DATA = "io.debezium.time.", "io.debezium.data."
+DAYS = {"type": "int32", "name": _TIME + "Date"}
+CLOCK = {"type": "int32", "name": _TIME + "Time"}
+YEAR = {"type": "int32", "name": _TIME + "Year"}
+MILLIS = {"type": "int64", "name": _TIME + "Timestamp"}
+MICROS = {"type": "int64", "name": _TIME + "MicroTimestamp"}
+NANOS = {"type": "int64", "name": _TIME + "NanoTimestamp"}
+DURATION = {"type": "int64", "name": _TIME + "MicroDuration"}
+ZONED = {"type": "string", "name": _TIME + "ZonedTimestamp"}
+ZONED_TIME = {"type": "string", "name": _TIME + "ZonedTime"}
+INTERVAL = {"type": "string", "name": _TIME + "Interval"}
+ISO = {"type": "string", "name": _TIME + "IsoTimestamp"}
+ID = {"type": "string", "name": _DATA + "Uuid"}
+ENUM = {"type": "string", "name": _DATA + "Enum", "parameters": {"allowed": "sad,happy"}}
+BITS = {"type": "bytes", "name": _DATA + "Bits", "parameters": {"length": "5"}}
+VARBIT = {"type": "bytes", "name": _DATA + "Bits", "parameters": {"length": "2147483647"}}
+POINT = {
+    "type": "struct",
+    "name": _DATA + "geometry.Point",
+    "fields": [
+        {"field": "x", "type": "double"},
+        {"field": "y", "type": "double"},
+        {"field": "wkb", "type": "bytes", "optional": True},
+        {"field": "srid", "type": "int32", "optional": True},
+    ],
+}
+_POINT = '{"x":1.5,"y":2.0,"wkb":"AQEAAAAAAAAAAAD4PwAAAAAAAABA","srid":null}'
+# with the default mode, and the type of the source's column
+_SOURCE_TYPE = {"__debezium.source.column.type": "BIGINT UNSIGNED"}
+UNSIGNED_LONG = {"type": "int64", "parameters": _SOURCE_TYPE}
+WKB = bytes.fromhex("0101000000000000000000f83f0000000000000040")
+UUID_TEXT = "f81d4fae-7dec-11d0-a765-00a0c91e6bf6"
+_DAY_US = 86_400_000_000
+# BIGINT UNSIGNED of MySQL: bigint.unsigned.handling.mode=precise
+UNSIGNED = {"type": "bytes", "name": _CONNECT + "Decimal", "parameters": {"scale": "0"}}
+
+
+@pytest.mark.parametrize(
+    ("field", "column", "value", "stored"),
+    [
+        (MICRO_TIME, TimeType(), "5000000", 5_000_000),
+        (MICRO_TIME, TimeType(), "86400000000", "out_of_range"),
+        (MICRO_TIME, LongType(), "5000000", 5_000_000),
+        (NANO_TIME, TimeType(), "5000000000", 5_000_000),
+        (NANO_TIME, TimeType(), "5000000001", 5_000_000),
+        ({"type": "double"}, DoubleType(), '"Infinity"', math.inf),
+        ({"type": "float"}, FloatType(), '"-Infinity"', -math.inf),
+        ({"type": "double"}, DecimalType(10, 2), '"NaN"', "not_a_number"),
+        ({"type": "double"}, DoubleType(), '"1.5"', "bad_envelope"),
+        ({"type": "int64"}, LongType(), '"NaN"', "bad_envelope"),
+        (UNSIGNED, DecimalType(20, 0), '"AP//////////"', Decimal(2**64 - 1)),
+        (UNSIGNED, DecimalType(20, 0), '"AIAAAAAAAAAA"', Decimal(2**63)),
+        (UNSIGNED, DecimalType(20, 0), '"AA=="', Decimal(0)),
+        (UNSIGNED, DecimalType(20, 0), "18446744073709551615", Decimal(2**64 - 1)),
+        (UNSIGNED, LongType(), '"f/////////8="', 2**63 - 1),
+        (UNSIGNED, LongType(), '"AIAAAAAAAAAA"', "out_of_range"),
+        ({"type": "int64"}, DecimalType(20, 0), "-1", Decimal(-1)),
+        ({"type": "int64"}, LongType(), "-9223372036854775808", -(2**63)),
+        (VARIABLE, DecimalType(10, 2), '{"scale":1,"value":"AP8="}', Decimal("25.50")),
+        (VARIABLE, DecimalType(10, 2), '{"scale":-2,"value":"/w=="}', Decimal("-100.00")),
+        (VARIABLE, DecimalType(10, 2), '{"scale":0,"value":""}', Decimal("0.00")),
+        (VARIABLE, DecimalType(10, 2), '{"scale":3,"value":"AQ=="}', "lost_fraction"),
+        (VARIABLE, DecimalType(4, 2), '{"scale":0,"value":"AP8="}', "out_of_range"),
+        (VARIABLE, DecimalType(10, 2), '{"scale":2000000000,"value":"AQ=="}', "out_of_range"),
+        (VARIABLE, StringType(), '{"scale":1,"value":"AP8="}', "25.5"),
+        (VARIABLE, LongType(), '{"scale":-2,"value":"/w=="}', -100),
+        (VARIABLE, LongType(), '{"scale":1,"value":"AP8="}', "lost_fraction"),
+        (VARIABLE, DoubleType(), '{"scale":1,"value":"AP8="}', 25.5),
+        (DAYS, DateType(), "-43829", -43_829),
+        (DAYS, IntegerType(), "-43829", -43_829),
+        (DAYS, LongType(), "19782", 19_782),
+        (DAYS, StringType(), "19782", "19782"),
+        (DAYS, TimestampType(), "-1", -_DAY_US),
+        (DAYS, TimestamptzType(), "2147483647", "out_of_range"),
+        (DAYS, TimestampNanoType(), "1", _DAY_US * 1_000),
+        (DAYS, TimeType(), "1", "out_of_range"),
+        (YEAR, IntegerType(), "2024", 2_024),
+        (YEAR, StringType(), "2024", "2024"),
+        (YEAR, DateType(), "2024", 19_723),
+        (YEAR, DateType(), "0", -719_528),
+        (YEAR, DateType(), "40000", 13_890_172),
+        (YEAR, TimestampType(), "1901", -25_202 * _DAY_US),
+        (YEAR, TimestamptzNanoType(), "1970", 0),
+        (YEAR, IntegerType(), "40000", 40_000),
+        (CLOCK, TimeType(), "3723123", 3_723_123_000),
+        (CLOCK, TimeType(), "86400000", "out_of_range"),
+        (CLOCK, IntegerType(), "3723123", 3_723_123),
+        (CLOCK, DateType(), "1", "wrong_type"),
+        (MICRO_TIME, DateType(), "1", "wrong_type"),
+        (DURATION, LongType(), "-1", -1),
+        (DURATION, TimeType(), "5000000", 5_000_000),
+        (DURATION, DateType(), "1", "wrong_type"),
+        (INTERVAL, StringType(), '"P1Y2M3DT4H5M6.789S"', "P1Y2M3DT4H5M6.789S"),
+        (MILLIS, DateType(), "-1", -1),
+        (MICROS, DateType(), "1709168523123456", 19_782),
+        (MICROS, DateType(), "5", 0),
+        (MICROS, TimestampType(), "9223372036825200000", 9_223_372_036_825_200_000),
+        (NANOS, DateType(), "-1", -1),
+        (NANOS, TimestampType(), "-1", -1),
+        (NANOS, TimestampNanoType(), "-1", -1),
+        (ZONED, TimestamptzType(), '"1970-01-01T01:00:00+01:00"', 0),
+        (ZONED, TimestampType(), '"1970-01-01T00:00:00.000001Z"', 1),
+        (ZONED, DateType(), '"1970-01-01T00:30:00+01:00"', -1),
+        (ZONED, TimestamptzType(), '"infinity"', "bad_text"),
+        (ISO, DateType(), '"1970-01-02T23:00:00Z"', 1),
+        (ZONED_TIME, TimeType(), '"00:00:01.000001Z"', 1_000_001),
+        (ID, UUIDType(), f'"{UUID_TEXT}"', UUID(UUID_TEXT)),
+        (ID, BinaryType(), f'"{UUID_TEXT}"', UUID(UUID_TEXT).bytes),
+        (ID, FixedType(16), f'"{UUID_TEXT}"', UUID(UUID_TEXT).bytes),
+        (ID, StringType(), f'"{UUID_TEXT}"', UUID_TEXT),
+        (ENUM, StringType(), '"sad"', "sad"),
+        (BITS, BinaryType(), '"Fg=="', b"\x16"),
+        (BITS, LongType(), '"Fg=="', 22),
+        (BITS, DecimalType(20, 0), '"////////////"', "out_of_range"),
+        (BITS, DecimalType(20, 0), '"//////////8="', Decimal(2**64 - 1)),
+        (BITS, StringType(), '"BQ=="', "00101"),
+        (VARBIT, StringType(), '"BQ=="', "101"),
+        (POINT, BinaryType(), _POINT, WKB),
+        (UNSIGNED_LONG, DecimalType(20, 0), "-1", Decimal(2**64 - 1)),
+        (UNSIGNED_LONG, DecimalType(20, 0), "5", Decimal(5)),
+        (UNSIGNED_LONG, LongType(), "-1", -1),
+    ],
+)
+def test_types_of_debezium_go_into_typed_columns(
+    tmp_path: Path, field: dict[str, Any], column: IcebergType, value: str, stored: Any
+) -> None:
+    """By their unit and scale, with both paths alike."""
+    schema = json.dumps({"type": "struct", "fields": [{"field": "c", "optional": True, **field}]})
+    line = f'{{"schema":{schema},"payload":{{"c":{value}}}}}'.encode()
+    connector = config(**ALL, **{"value.converter.schemas.enable": "true"})
+    table = plan(tmp_path, Schema(NestedField(1, "c", column, required=False)))
+    for reference_only in (False, True):
+        result = run_batches(connector, [table], [source([line])], reference_only=reference_only)
+        codes = [letter.error.code for letter in result.dead_letters]
+        rows = [row["c"] for row in rows_of(result, "db.t1")]
+        is_code = stored in {*REASONS, "bad_envelope"}
+        assert (codes, rows) == (([stored], []) if is_code else ([], [stored]))
+
+
+_COLUMNS = (
+    *(BooleanType(), IntegerType(), LongType(), FloatType(), DoubleType(), StringType()),
+    *(DecimalType(20, 0), DateType(), TimeType(), TimestampType(), TimestamptzType()),
+    *(TimestampNanoType(), TimestamptzNanoType(), UUIDType(), BinaryType(), FixedType(16)),
+)
+_OF_NAMES: tuple[tuple[dict[str, Any], tuple[str, ...]], ...] = (
+    *((field, ("0", "-1", "2024", "86400000", "2147483647")) for field in (DAYS, CLOCK, YEAR)),
+    *(
+        (field, ("0", "-1", "1709168523123456", "86400000000", str(2**63 - 1), str(-(2**63))))
+        for field in (MILLIS, MICROS, NANOS, MICRO_TIME, NANO_TIME, DURATION, UNSIGNED_LONG)
+    ),
+    *(
+        (field, ('"2024-02-29T01:02:03.5Z"', '"01:02:03Z"', '"infinity"', f'"{UUID_TEXT}"', '"5"'))
+        for field in (ZONED, ZONED_TIME, INTERVAL, ISO, ID, ENUM)
+    ),
+    *((field, ('"Fg=="', '""', '"//////////8="')) for field in (BITS, VARBIT)),
+    (VARIABLE, ('{"scale":0,"value":"AP8="}', '{"scale":1,"value":"AP8="}')),
+    (POINT, (_POINT,)),
+)
+
+
+@pytest.mark.parametrize("unit", ["ms", "us"])
+def test_each_type_of_debezium_goes_alike_into_each_column(tmp_path: Path, unit: str) -> None:
+    """By column and by record: stored or refused, alone, in lists and behind a transformation."""
+    names = [f"c{number}" for number in range(len(_COLUMNS))]
+    columns = [
+        NestedField(i, n, c, required=False)
+        for i, (n, c) in enumerate(zip(names, _COLUMNS, strict=True), 1)
+    ]
+    times = ListType(101, TimestampType(), element_required=False)
+    table = Schema(*columns, NestedField(100, "all", times, required=False))
+    extra = {"value.converter.schemas.enable": "true", "iceberg.tables.timestamp-unit": unit}
+    batches, count = [], 0
+    for field, values in _OF_NAMES:
+        fields = [{"field": n, **field, "optional": True} for n in names]
+        fields.append({"field": "all", "type": "array", "items": field, "optional": True})
+        schema = json.dumps({"type": "struct", "fields": fields})
+        lines = [
+            f'{{"schema":{schema},"payload":{{"{name}":{text}}}}}'.encode()
+            for value in values
+            for name, text in [*((n, value) for n in names), ("all", f"[{value}]")]
+        ]
+        batches.append(source(lines, start=count))
+        count += len(lines)
+    for chain in ({}, CHAIN):
+        connector = config(**ALL, **extra, **chain)
+        by_column, by_record = both(connector, [plan(tmp_path, table)], batches)
+        assert by_column == by_record
+        assert len(by_column["rows"]["db.t1"]) > count // 3
+
+
+@pytest.mark.parametrize("unit", ["ns", "us", "ms", "s"])
+def test_numbers_without_schema_have_the_configured_unit(tmp_path: Path, unit: str) -> None:
+    """In timestamp and time columns, by column and by record; days are days."""
+    factor = {"ns": 0.001, "us": 1, "ms": 1_000, "s": 1_000_000}[unit]
+    number = 3_723_123_000 if unit == "ns" else 3_723
+    kinds = (TimeType(), TimestampType(), TimestamptzType(), DateType())
+    table = Schema(*(NestedField(i, f"c{i}", k, required=False) for i, k in enumerate(kinds, 1)))
+    values = (number, -number, number + 1, float(number), 86_400_000_000_000, 1.5, 2**62)
+    lines = [f'{{"c{i}":{value}}}'.encode() for i in (1, 2, 3, 4) for value in values]
+    lines.append(f'{{"c1":{number},"c2":{number},"c3":{number},"c4":1}}'.encode())
+    connector = config(**ALL, **{"iceberg.tables.timestamp-unit": unit})
+    given = [source(lines)]
+    by_column, by_record = both(connector, [plan(tmp_path, table)], given)
+    assert by_column == by_record
+    stored = rows_of(run_batches(connector, [plan(tmp_path, table)], given), "db.t1")
+    micros = int(number * factor)
+    assert {"c1": micros, "c2": micros, "c3": micros, "c4": 1} in stored
+
+
+def test_a_decimal_of_variable_scale_without_schema(tmp_path: Path) -> None:
+    """Its bytes are base64, as JsonConverter writes them."""
+    table = plan(tmp_path, Schema(NestedField(1, "c", DecimalType(10, 2), required=False)))
+    lines = [b'{"c":{"scale":1,"value":"AP8="}}', b'{"c":{"scale":1}}', b'{"c":1.5}']
+    by_column, by_record = both(config(**ALL), [table], [source(lines)])
+    assert by_column == by_record
+    assert len(by_column["rows"]["db.t1"]) == 2
+    assert [letter[2] for letter in by_column["letters"]] == ["wrong_type"]
