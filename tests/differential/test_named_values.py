@@ -25,6 +25,7 @@ from pyiceberg.types import (
     LongType,
     NestedField,
     StringType,
+    StructType,
     TimestampNanoType,
     TimestampType,
     TimestamptzNanoType,
@@ -34,8 +35,11 @@ from pyiceberg.types import (
 )
 
 from connect.records.conversion.conversion_failure import REASONS
+from connect.records.tables.schema_evolution import changes
+from connect.records.tables.table_creation import schema_for_record
 from tests.differential.both_paths import ALL, both
 from tests.differential.support import config, plan, rows_of, run_batches, source
+from tests.support.records_page import read
 
 CHAIN = {
     "transforms": "i",
@@ -267,3 +271,79 @@ def test_a_decimal_of_variable_scale_without_schema(tmp_path: Path) -> None:
     assert by_column == by_record
     assert len(by_column["rows"]["db.t1"]) == 2
     assert [letter[2] for letter in by_column["letters"]] == ["wrong_type"]
+
+
+_EVENTS = Path(__file__).parents[1] / "data" / "debezium-rows.jsonl"
+RECORDED = {
+    event["source"]: event["value"] for event in map(json.loads, _EVENTS.read_text().splitlines())
+}
+_CLOCK_US, _STAMP_US = 3_723_123_456, 1_709_168_523_123_456
+# columns whose type is not that of the Java sink, with the values of the database
+POSTGRES: dict[str, tuple[str, Any]] = {
+    "day": ("date", 19_782),
+    "t": ("time", _CLOCK_US),
+    "t3": ("time", 3_723_123_000),
+    "t0": ("time", 3_723_000_000),
+    "tz": ("time", 82_923_123_456),
+    "ts": ("timestamp", _STAMP_US),
+    "ts3": ("timestamp", 1_709_168_523_123_000),
+    "ts0": ("timestamp", 1_709_168_523_000_000),
+    "tstz": ("timestamptz", _STAMP_US - 7_200_000_000),
+    "tstz3": ("timestamptz", 1_709_161_323_123_000),
+    "n": ("string", "12345.678"),
+    "n2": ("decimal(12, 2)", Decimal("1234567890.12")),
+    "n40": ("string", "12345678901234567890123456789012345678.12"),
+    "u": ("uuid", UUID(UUID_TEXT)),
+    "arr": ("list<date>", [19_782]),
+    "ts_arr": ("list<timestamp>", [_STAMP_US]),
+}
+MARIADB: dict[str, tuple[str, Any]] = {
+    "day": ("date", 19_782),
+    "t": ("time", 3_723_000_000),
+    "t6": ("time", _CLOCK_US),
+    "dt": ("timestamp", 1_709_168_523_000_000),
+    "dt3": ("timestamp", 1_709_168_523_123_000),
+    "dt6": ("timestamp", _STAMP_US),
+    "ts": ("timestamptz", 1_709_168_523_000_000),
+    "ts6": ("timestamptz", _STAMP_US),
+    "d": ("decimal(20, 0)", Decimal(99999999999999999999)),
+    "d2": ("decimal(12, 2)", Decimal("12.34")),
+    "bu": ("decimal(20, 0)", Decimal(2**64 - 1)),
+}
+_SAME = {  # columns that keep the type of the Java sink
+    "postgres, isostring, decimals as strings": {"n", "n2"},
+    "mariadb, adaptive": {"bu"},
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_created_columns_have_the_types_of_the_source(name: str, tmp_path: Path) -> None:
+    """With ``icefloe.debezium.types=typed``, in new tables and columns, with equal values."""
+    event = RECORDED[name]
+    known = POSTGRES if name.startswith("postgres") else MARIADB
+    names = event["payload"].keys() & known.keys() - _SAME.get(name, set())
+    expected = {column: known[column] for column in names}
+    line = json.dumps(event).encode()
+    keys = {"value.converter.schemas.enable": "true", "iceberg.tables.auto-create-enabled": "true"}
+    connector = config(**ALL, **keys, **{"icefloe.debezium.types": "typed"})
+    record = read(line, **keys)
+    java = {f.name: f.field_type for f in schema_for_record(record, config(**keys)).fields}
+    typed = schema_for_record(record, connector)
+    other = {f.name: str(f.field_type) for f in typed.fields if not _is_same(f, java[f.name])}
+    assert other == {column: kind for column, (kind, _) in expected.items()}
+    old = Schema(NestedField(1, "id", IntegerType(), required=True))
+    added = changes(old, record, connector).adds
+    assert {c: str(added[c,]) for c in expected} == other
+    for reference_only in (False, True):
+        result = run_batches(
+            connector, [plan(tmp_path, typed)], [source([line])], reference_only=reference_only
+        )
+        assert not result.dead_letters
+        (row,) = rows_of(result, "db.t1")
+        assert {c: row[c] for c in expected} == {c: value for c, (_, value) in expected.items()}
+
+
+def _is_same(field: NestedField, kind: IcebergType) -> bool:
+    """Whether a column has a type; the ids in structs differ."""
+    of_structs = isinstance(kind, StructType) and isinstance(field.field_type, StructType)
+    return of_structs or str(field.field_type) == str(kind)

@@ -11,6 +11,7 @@ Source:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -31,11 +32,12 @@ from pyiceberg.types import (
     TimestamptzNanoType,
     TimestamptzType,
     TimeType,
+    UUIDType,
 )
 
 from connect.model.records import ConnectSchema, Date, Time, Timestamp
 from connect.records.conversion.binary import to_uuid
-from connect.records.conversion.numbers import scaled_decimal
+from connect.records.conversion.numbers import DECIMAL_PRECISION_MAX, scaled_decimal
 from connect.records.conversion.temporal import TimestampUnit, days_from_civil, utc_day
 
 Read = Callable[[Any], Any]
@@ -43,6 +45,7 @@ _Reads = Mapping[type[IcebergType], Read]
 
 _TIME: Final = "io.debezium.time."
 _DATA: Final = "io.debezium.data."
+DECIMAL_NAME: Final = "org.apache.kafka.connect.data.Decimal"
 DAYS_NAME: Final = _TIME + "Date"
 CLOCK_NAME: Final = _TIME + "Time"
 YEAR_NAME: Final = _TIME + "Year"
@@ -58,6 +61,7 @@ _UNITS: Final[Mapping[tuple[str, str], TimestampUnit]] = {
     ("int64", _TIME + "MicroTimestamp"): "us",
     ("int64", _TIME + "NanoTimestamp"): "ns",
 }
+_COUNT: Final = re.compile("[0-9]{1,10}")
 _BITS: Final = ("bytes", _DATA + "Bits")
 _BITS_MAX: Final = 1_000_000
 _TIMESTAMPS: Final = (TimestampType, TimestamptzType, TimestampNanoType, TimestamptzNanoType)
@@ -98,6 +102,57 @@ _READS: Final[Mapping[tuple[str, str], Mapping[type[IcebergType], Read]]] = {
 }
 
 
+_COLUMNS: Final[Mapping[tuple[str, str], IcebergType]] = {
+    ("int32", DAYS_NAME): DateType(),
+    ("string", _TIME + "IsoDate"): DateType(),
+    ("int32", CLOCK_NAME): TimeType(),
+    ("int64", _TIME + "MicroTime"): TimeType(),
+    ("int64", _TIME + "NanoTime"): TimeType(),
+    ("string", _TIME + "IsoTime"): TimeType(),
+    ("string", _TIME + "ZonedTime"): TimeType(),
+    ("int64", _TIME + "Timestamp"): TimestampType(),
+    ("int64", _TIME + "MicroTimestamp"): TimestampType(),
+    ("int64", _TIME + "NanoTimestamp"): TimestampType(),
+    ("string", _TIME + "IsoTimestamp"): TimestampType(),
+    ("string", _TIME + "ZonedTimestamp"): TimestamptzType(),
+    ("string", _DATA + "Uuid"): UUIDType(),
+    ("struct", _DATA + "VariableScaleDecimal"): StringType(),  # a column has one scale
+}
+
+
+def typed_column(schema: ConnectSchema, *, has_times: bool) -> IcebergType | None:
+    """Return the type of a new column with the type of the source's column.
+
+    Args:
+        schema: of the values.
+        has_times: whether tables may have columns of times of day.
+
+    Returns:
+        None where the plain type of the schema is the one to take.
+    """
+    if is_unsigned_long(schema):
+        return DecimalType(20, 0)
+    if schema.type == "bytes" and schema.name == DECIMAL_NAME:
+        return _typed_decimal(schema.parameters or {})
+    kind = _COLUMNS.get((schema.type, schema.name or ""))
+    return None if isinstance(kind, TimeType) and not has_times else kind
+
+
+def _count(parameters: Mapping[str, str], name: str) -> int | None:
+    text = parameters.get(name, "")
+    return int(text) if _COUNT.fullmatch(text) else None
+
+
+def _typed_decimal(parameters: Mapping[str, str]) -> IcebergType | None:
+    """Return the type of decimals whose schema has a precision: text, if it is too large."""
+    precision, scale = _count(parameters, "connect.decimal.precision"), _count(parameters, "scale")
+    if precision is None or scale is None:
+        return None
+    if precision > DECIMAL_PRECISION_MAX:
+        return StringType()
+    return DecimalType(precision, scale) if 1 <= precision >= scale else None
+
+
 def declared_unit(schema: ConnectSchema | None) -> TimestampUnit | None:
     """Return the time unit that a schema (or its items' schema) declares for plain numbers."""
     schema = of_items(schema)
@@ -126,7 +181,7 @@ def has_meaning(schema: ConnectSchema | None) -> bool:
 def is_unsigned_long(schema: ConnectSchema) -> bool:
     """Return whether numbers above 2^63-1 are sent as negative ones.
 
-    Debezium's ``column.propagate.source.type`` tells it.
+    Debezium names the source type with ``column.propagate.source.type``.
     """
     kind = (schema.parameters or {}).get("__debezium.source.column.type", "")
     return schema.type == "int64" and kind.startswith("BIGINT UNSIGNED")
@@ -140,6 +195,5 @@ def read_for(schema: ConnectSchema | None, column: IcebergType) -> Read | None:
     if isinstance(column, DecimalType) and is_unsigned_long(schema):
         return _unsigned
     if key == _BITS and isinstance(column, StringType):
-        text = (schema.parameters or {}).get("length", "")
-        return partial(_bit_text, int(text) if text.isdecimal() else 1)
+        return partial(_bit_text, _count(schema.parameters or {}, "length") or 1)
     return _READS.get(key, {}).get(type(column))

@@ -33,6 +33,7 @@ INTEGERS: Final = frozenset({int, Int8, Int16, Int32})
 FLOATS: Final = frozenset({float, Float32})
 
 NUMBER_TEXT_LENGTH_MAX: Final = 1000
+DECIMAL_PRECISION_MAX: Final = 38
 _FLOAT32: Final = struct.Struct("f")
 _DOUBLE_EXACT_MAX: Final = 2.0**53
 # Java's parseInt and BigDecimal accept all Unicode decimal digits, parseDouble only ASCII digits.
