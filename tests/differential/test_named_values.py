@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from pyiceberg.types import (
     IntegerType,
     ListType,
     LongType,
+    MapType,
     NestedField,
     StringType,
     StructType,
@@ -34,17 +36,25 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from connect.records.conversion.conversion_failure import REASONS
+from connect.model.records import Struct
+from connect.records.conversion.conversion_failure import REASONS, Unconvertible
+from connect.records.conversion.row_converter import ConversionOptions, RowConverter
 from connect.records.tables.schema_evolution import changes
 from connect.records.tables.table_creation import schema_for_record
 from tests.differential.both_paths import ALL, both
 from tests.differential.support import config, plan, rows_of, run_batches, source
+from tests.golden.records_model import schema_of
 from tests.support.records_page import read
 
 CHAIN = {
     "transforms": "i",
     "transforms.i.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
     "transforms.i.exclude": "unused",
+}
+LOSING = {  # the value becomes a map without a schema
+    "transforms": "i",
+    "transforms.i.type": "icefloe.transforms.ParseTimestamp",
+    "transforms.i.fields": "unused",
 }
 _CONNECT = "org.apache.kafka.connect.data."
 VARIABLE = {
@@ -214,30 +224,55 @@ _OF_NAMES: tuple[tuple[dict[str, Any], tuple[str, ...]], ...] = (
 )
 
 
+@pytest.mark.parametrize("field", [field for field, _ in _OF_NAMES])
+def test_other_values_than_the_schema_says_are_refused(field: dict[str, Any]) -> None:
+    """A custom transformation may leave them; they are errors of the record."""
+    schema = schema_of({"type": "struct", "fields": [{"field": "c", **field}]})
+    assert schema is not None
+    for column in _COLUMNS:
+        converter = RowConverter(
+            Schema(NestedField(1, "c", column, required=False)), ConversionOptions()
+        )
+        for value in ([1], {"a": 1}, 1.5, "x", b"x", 2**70, True):
+            with suppress(Unconvertible):
+                converter.row(Struct(schema, {"c": value}))
+
+
 @pytest.mark.parametrize("unit", ["ms", "us"])
 def test_each_type_of_debezium_goes_alike_into_each_column(tmp_path: Path, unit: str) -> None:
-    """By column and by record: stored or refused, alone, in lists and behind a transformation."""
+    """Stored or refused, on both paths: alone, in lists, in maps, behind transformations."""
     names = [f"c{number}" for number in range(len(_COLUMNS))]
     columns = [
         NestedField(i, n, c, required=False)
         for i, (n, c) in enumerate(zip(names, _COLUMNS, strict=True), 1)
     ]
     times = ListType(101, TimestampType(), element_required=False)
-    table = Schema(*columns, NestedField(100, "all", times, required=False))
+    by_name = MapType(104, StringType(), 105, TimestampType(), value_required=False)
+    table = Schema(
+        *columns,
+        NestedField(100, "all", times, required=False),
+        NestedField(103, "each", by_name, required=False),
+    )
     extra = {"value.converter.schemas.enable": "true", "iceberg.tables.timestamp-unit": unit}
     batches, count = [], 0
     for field, values in _OF_NAMES:
         fields = [{"field": n, **field, "optional": True} for n in names]
         fields.append({"field": "all", "type": "array", "items": field, "optional": True})
+        keyed = {"type": "map", "keys": {"type": "string"}, "values": field, "optional": True}
+        fields.append({"field": "each", **keyed})
         schema = json.dumps({"type": "struct", "fields": fields})
         lines = [
             f'{{"schema":{schema},"payload":{{"{name}":{text}}}}}'.encode()
             for value in values
-            for name, text in [*((n, value) for n in names), ("all", f"[{value}]")]
+            for name, text in (
+                *((n, value) for n in names),
+                ("all", f"[{value}]"),
+                ("each", f'{{"a":{value}}}'),
+            )
         ]
         batches.append(source(lines, start=count))
         count += len(lines)
-    for chain in ({}, CHAIN):
+    for chain in ({}, CHAIN, LOSING):
         connector = config(**ALL, **extra, **chain)
         by_column, by_record = both(connector, [plan(tmp_path, table)], batches)
         assert by_column == by_record

@@ -140,11 +140,34 @@ def is_32_bits(kind: pa.DataType) -> bool:
 
 
 def plain_numbers(column: pa.Array) -> pa.Array:
-    """Return numbers with a meaning as 64-bit numbers without one, other columns as they are."""
+    """Return numbers with a meaning as 64-bit numbers without one, other columns as they are.
+
+    So are items of lists and values of maps. Structs keep their schema.
+    """
     kind = column.type
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        return _with_plain_items(column)
     if kind in _FACTORS:
         return pc.divide(column.view(pa.int64()), _FACTORS[kind])
     return column.cast(pa.int64()) if kind == YEARS or pa.types.is_duration(kind) else column
+
+
+def _with_plain_items(column: pa.Array) -> pa.Array:
+    is_map = pa.types.is_map(column.type)
+    items = column.items if is_map else column.values
+    plain = plain_numbers(items)
+    if plain.type == items.type:
+        return column
+    if is_map:
+        kind = pa.map_(column.type.key_type, plain.type)
+        names = [pa.field("key", kind.key_type, nullable=False), pa.field("value", plain.type)]
+        plain = pa.StructArray.from_arrays([column.keys, plain], fields=names)
+    else:
+        kind = pa.list_(plain.type)
+    buffers = column.buffers()[:2]
+    return pa.Array.from_buffers(
+        kind, len(column), buffers, column.null_count, column.offset, [plain]
+    )
 
 
 def _scaled(factor: int, storage: pa.DataType | None = None) -> Build:

@@ -35,13 +35,12 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from connect.model.records import ConnectSchema, Date, Time, Timestamp
+from connect.model.records import ConnectSchema, Date, Struct, Time, Timestamp
 from connect.records.conversion.binary import to_uuid
-from connect.records.conversion.numbers import DECIMAL_PRECISION_MAX, scaled_decimal
+from connect.records.conversion.numbers import DECIMAL_PRECISION_MAX, INTEGERS, scaled_decimal
 from connect.records.conversion.temporal import TimestampUnit, days_from_civil, utc_day
 
 Read = Callable[[Any], Any]
-_Reads = Mapping[type[IcebergType], Read]
 
 _TIME: Final = "io.debezium.time."
 _DATA: Final = "io.debezium.data."
@@ -61,6 +60,14 @@ _UNITS: Final[Mapping[tuple[str, str], TimestampUnit]] = {
     ("int64", _TIME + "MicroTimestamp"): "us",
     ("int64", _TIME + "NanoTimestamp"): "ns",
 }
+FORMS: Final[Mapping[str, frozenset[type]]] = {
+    "int32": INTEGERS,
+    "int64": INTEGERS,
+    "string": frozenset({str}),
+    "bytes": frozenset({bytes}),
+    "struct": frozenset({Struct}),
+}
+"""Types of the values that are read, by the type of their schema."""
 _COUNT: Final = re.compile("[0-9]{1,10}")
 _BITS: Final = ("bytes", _DATA + "Bits")
 _BITS_MAX: Final = 1_000_000
@@ -187,10 +194,8 @@ def is_unsigned_long(schema: ConnectSchema) -> bool:
     return schema.type == "int64" and kind.startswith("BIGINT UNSIGNED")
 
 
-def read_for(schema: ConnectSchema | None, column: IcebergType) -> Read | None:
+def read_for(schema: ConnectSchema, column: IcebergType) -> Read | None:
     """Return what reads values of a schema for a column; None where plain values are right."""
-    if schema is None:
-        return None
     key = (schema.type, schema.name or "")
     if isinstance(column, DecimalType) and is_unsigned_long(schema):
         return _unsigned

@@ -49,6 +49,7 @@ from connect.model.table_types import VariantType
 from connect.records.conversion.binary import fixed_converter, to_binary, to_uuid
 from connect.records.conversion.conversion_failure import Unconvertible, kind_of, wrong_type
 from connect.records.conversion.named_values import (
+    FORMS,
     declared_unit,
     has_meaning,
     of_items,
@@ -160,8 +161,11 @@ def column_converter(
         names: names of record fields by field id; None matches by the table's names.
     """
     convert = _column_converter(column, options, names)
-    read = read_for(options.declared, column)
-    return convert if read is None else lambda value: convert(read(value))
+    if options.declared is None or (read := read_for(options.declared, column)) is None:
+        return convert
+    # a custom transformation may have left another value than its schema says
+    forms = FORMS[options.declared.type]
+    return lambda value: convert(read(value) if type(value) in forms else value)
 
 
 def _column_converter(
