@@ -51,6 +51,7 @@ CHAIN = {
     "transforms.i.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
     "transforms.i.exclude": "unused",
 }
+_TRANSFORMS = "org.apache.kafka.connect.transforms."
 LOSING = {  # the value becomes a map without a schema
     "transforms": "i",
     "transforms.i.type": "icefloe.transforms.ParseTimestamp",
@@ -382,3 +383,47 @@ def _is_same(field: NestedField, kind: IcebergType) -> bool:
     """Whether a column has a type; the ids in structs differ."""
     of_structs = isinstance(kind, StructType) and isinstance(field.field_type, StructType)
     return of_structs or str(field.field_type) == str(kind)
+
+
+_STEPS: dict[str, dict[str, str]] = {
+    **{
+        f"to {kind}": {"type": f"{_TRANSFORMS}Cast$Value", "spec": f"c:{kind}"}
+        for kind in ("string", "int32", "float64")
+    },
+    "masked": {"type": f"{_TRANSFORMS}MaskField$Value", "fields": "c"},
+    "replaced": {"type": f"{_TRANSFORMS}MaskField$Value", "fields": "c", "replacement": "5"},
+    "too large": {
+        "type": f"{_TRANSFORMS}MaskField$Value",
+        "fields": "c",
+        "replacement": "99999999999",
+    },
+    "unix": {
+        "type": f"{_TRANSFORMS}TimestampConverter$Value",
+        "field": "c",
+        "target.type": "unix",
+    },
+    "instants": {"type": "icefloe.transforms.ParseTimestamp", "fields": "c", "format": "epoch"},
+    "elements": {"type": "icefloe.transforms.Explode", "field": "l", "element.field": "d"},
+    "queried": {"type": "icefloe.transforms.Jmespath", "fields.c": "c", "fields.d": "l[0]"},
+}
+
+
+@pytest.mark.parametrize("name", _STEPS)
+def test_transformations_keep_or_lose_the_meaning_alike(name: str, tmp_path: Path) -> None:
+    """By column and by record, for numbers of each kind of meaning."""
+    batches, count = [], 0
+    values = ((DAYS, [0, -1, 19_782]), (CLOCK, [0, 5]), (YEAR, [2024, 40_000]), (MICROS, [-1]))
+    for field, numbers in values:
+        items = {"field": "l", "type": "array", "optional": True, "items": field}
+        schema = {"type": "struct", "fields": [{"field": "c", "optional": True, **field}, items]}
+        payloads = [{"c": number, "l": [number]} for number in numbers] + [{"c": None, "l": None}]
+        lines = [json.dumps({"schema": schema, "payload": payload}) for payload in payloads]
+        batches.append(source([line.encode() for line in lines], start=count))
+        count += len(lines)
+    step = {f"transforms.i.{key}": value for key, value in _STEPS[name].items()}
+    unit = {"value.converter.schemas.enable": "true", "iceberg.tables.timestamp-unit": "us"}
+    connector = config(**ALL, **unit, transforms="i", **step)
+    for kind in (LongType(), StringType(), DateType(), TimestampType(), TimeType()):
+        table = Schema(*(NestedField(i, n, kind, required=False) for i, n in ((1, "c"), (2, "d"))))
+        by_column, by_record = both(connector, [plan(tmp_path, table)], batches)
+        assert by_column == by_record, kind

@@ -119,7 +119,8 @@ def _dates(column: pa.Array, source: pa.DataType) -> pa.Array:
     if source == YEARS:
         years = (integers(column) - 1970).astype("datetime64[Y]")
         days = masked(years.astype("datetime64[D]").astype(np.int64), column, pa.int64())
-    return days.cast(pa.int32()).view(pa.date32())
+    # a number beyond 32 bits is one that a transformation made, and ambiguous
+    return days.cast(pa.int32(), safe=False).view(pa.date32())
 
 
 def named_numbers(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | None]:
@@ -132,6 +133,14 @@ def named_numbers(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt 
             column = masked(np.where(ambiguous, 0, values), column, pa.int64())
         return column.cast(kind), ambiguous
     return pc.multiply(column, _FACTORS[kind]).view(kind), ambiguous
+
+
+def with_meaning(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return plain numbers as numbers of a type with a meaning, where it is one."""
+    if pa.types.is_int64(column.type) and kind in NAMED.values():
+        return named_numbers(column, kind)[0]
+    has_unit = pa.types.is_int64(column.type) and pa.types.is_duration(kind)
+    return column.cast(kind) if has_unit else column
 
 
 def is_32_bits(kind: pa.DataType) -> bool:
