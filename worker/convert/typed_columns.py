@@ -49,10 +49,10 @@ DATETIME: Final = pa.timestamp("us", "+00:00")
 
 DAYS: Final = pa.date64()
 CLOCK: Final = pa.time64("us")
-YEARS: Final = pa.int16()
+YEARS: Final = pa.time32("s")
 NAMED: Final = {DAYS_NAME: DAYS, CLOCK_NAME: CLOCK, YEAR_NAME: YEARS}
 """Types of 32-bit numbers with a meaning, which are numbers in columns of numbers, by the names of
-their schemas: days, milliseconds since midnight, years."""
+their schemas: days, milliseconds since midnight, years. No other column has one of them."""
 
 _DAY_MS: Final = 86_400_000
 _FACTORS: Final = {DAYS: _DAY_MS, CLOCK: 1_000}
@@ -131,7 +131,7 @@ def named_numbers(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt 
         ambiguous = some(np.abs(values) > YEAR_MAX)
         if ambiguous is not None:
             column = masked(np.where(ambiguous, 0, values), column, pa.int64())
-        return column.cast(kind), ambiguous
+        return column.cast(pa.int32()).view(kind), ambiguous
     return pc.multiply(column, _FACTORS[kind]).view(kind), ambiguous
 
 
@@ -158,7 +158,9 @@ def plain_numbers(column: pa.Array) -> pa.Array:
         return _with_plain_items(column)
     if kind in _FACTORS:
         return pc.divide(column.view(pa.int64()), _FACTORS[kind])
-    return column.cast(pa.int64()) if kind == YEARS or pa.types.is_duration(kind) else column
+    if kind == YEARS:
+        return column.view(pa.int32()).cast(pa.int64())
+    return column.cast(pa.int64()) if pa.types.is_duration(kind) else column
 
 
 def _with_plain_items(column: pa.Array) -> pa.Array:

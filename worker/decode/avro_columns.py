@@ -94,7 +94,7 @@ def _named(kind: pa.DataType, cursor: BinaryCursor) -> RowValues:
         cursor.refuse(outside)
         numbers = np.where(outside, 0, numbers)
     column, _ = named_numbers(pa.array(numbers), kind)
-    stored = column if kind == YEARS else column.view(pa.int64())
+    stored = column.view(pa.int32() if kind == YEARS else pa.int64())
     return FixedWidthValues(stored.to_numpy(), kind)
 
 
