@@ -198,6 +198,7 @@ class ConnectorConfig:
     auto_create_enabled: bool
     auto_create_properties: Mapping[str, str]
     evolve_schema_enabled: bool
+    # without Iceberg no column can become optional later; names of columns ignore the case
     schema_force_optional: bool
     schema_case_insensitive: bool
     cdc_field: str | None
@@ -205,7 +206,8 @@ class ConnectorConfig:
     write_properties: Mapping[str, str]
     unmatched: Unmatched
     refused: Refused
-    timestamp_unit: Literal["ms", "us", "s"]
+    has_typed_columns: bool
+    timestamp_unit: Literal["ms", "us", "ns", "s"]
     max_new_columns: int
     max_tables: int
     control_topic: str

@@ -21,6 +21,7 @@ WHOLE_KEYS: Final = frozenset(
 )
 """Converters of keys without fields."""
 _CDC_FIELD: Final = "iceberg.tables.cdc-field"
+_SCHEMAS: Final = "value.converter.schemas.enable"
 _OPERATION: Final = "_cdc.op"
 _JSON: Final = frozenset(
     {"org.apache.kafka.connect.json.JsonConverter", "JsonConverter", "Json", "json"}
@@ -37,23 +38,34 @@ def has_no_fields(class_name: str) -> bool:
 
 
 def changes_without_schema(view: ConfigView) -> Iterator[tuple[str, str]]:
-    """`DebeziumTransform` and JSON without schemas, without `iceberg.tables.timestamp-unit`."""
-    name = "value.converter.schemas.enable"
-    is_json = (view.raw.get("value.converter") or "").strip() in _JSON
-    is_off = (view.raw.get(name) or "").strip().lower() == "false"
-    is_read = view.has("value.converter.schema.content")
-    if is_json and is_off and not is_read and "DebeziumTransform" in _steps(view):
+    """Changes in JSON without schemas, without `iceberg.tables.timestamp-unit`."""
+    is_flat = (view[_CDC_FIELD] or "").startswith(_OF_THE_SOURCE)
+    if _has_no_schemas(view) and (is_flat or "DebeziumTransform" in _steps(view)):
         unit = "iceberg.tables.timestamp-unit"
         if not view.has(unit):
             yield (
-                name,
+                _SCHEMAS,
                 (
                     "is false: by Debezium's defaults, decimals then are base64 texts, and dates "
                     "and timestamps are numbers. Set decimal.handling.mode=string and "
                     "time.precision.mode=isostring at the source, or use schemas. "
-                    f"{unit} says what numbers mean in timestamp columns, and ends this warning"
+                    f"{unit} says what numbers mean in timestamp and time columns, and ends this "
+                    "warning"
                 ),
             )
+
+
+def types_without_schema(view: ConfigView) -> Iterator[tuple[str, str]]:
+    """`icefloe.debezium.types=typed` and JSON without schemas."""
+    name = "icefloe.debezium.types"
+    if view[name] == "typed" and _has_no_schemas(view):
+        yield (
+            name,
+            (
+                f"is typed, but {_SCHEMAS} is false: values without schemas have no types. Set "
+                f"{_SCHEMAS}=true in source and sink, or create the tables first"
+            ),
+        )
 
 
 def keys_without_fields(view: ConfigView) -> Iterator[tuple[str, str]]:
@@ -161,6 +173,15 @@ def tombstones_without_table(view: ConfigView) -> Iterator[tuple[str, str]]:
             return
 
 
+def _has_no_schemas(view: ConfigView) -> bool:
+    """Return whether values are JSON without schemas."""
+    return (
+        (view.raw.get("value.converter") or "").strip() in _JSON
+        and (view.raw.get(_SCHEMAS) or "").strip().lower() == "false"
+        and not view.has("value.converter.schema.content")
+    )
+
+
 def _steps(view: ConfigView) -> list[str]:
     """Return the simple class names of the transformations, in their order."""
     aliases = list_of((view.raw.get("transforms") or "").strip())
@@ -193,6 +214,7 @@ def _route_fields(view: ConfigView) -> Iterator[tuple[str, str]]:
 
 RULES: tuple[Rule, ...] = (
     changes_without_schema,
+    types_without_schema,
     keys_without_fields,
     keyless_changes_without_target,
     deletes_are_rows,

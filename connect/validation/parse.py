@@ -469,7 +469,6 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         auto_create_enabled=v["iceberg.tables.auto-create-enabled"],
         auto_create_properties=split(raw, "iceberg.tables.auto-create-props."),
         evolve_schema_enabled=v["iceberg.tables.evolve-schema-enabled"],
-        # without Iceberg no column can become optional later; names of columns ignore the case
         schema_force_optional=is_folder(raw) or v["iceberg.tables.schema-force-optional"],
         schema_case_insensitive=is_folder(raw) or v["iceberg.tables.schema-case-insensitive"],
         cdc_field=v["iceberg.tables.cdc-field"] or None,
@@ -478,6 +477,7 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         distributes_rows=v["iceberg.tables.write-distribution-mode"] == HASH_DISTRIBUTION,
         unmatched=v["iceberg.tables.unmatched"] or _unmatched(errors),
         refused=v["iceberg.tables.refused"],
+        has_typed_columns=v["icefloe.debezium.types"] == "typed",
         timestamp_unit=v["iceberg.tables.timestamp-unit"],
         max_new_columns=v["iceberg.tables.max-new-columns"],
         max_tables=v["iceberg.tables.max-tables"],

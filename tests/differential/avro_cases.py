@@ -26,6 +26,9 @@ LOGICAL: list[dict[str, Any]] = [
     {"type": "int", "connect.type": "int16"},
     {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"},
     {"type": "long", "connect.name": "org.apache.kafka.connect.data.Timestamp"},
+    {"type": "int", "connect.name": "io.debezium.time.Date"},
+    {"type": "int", "connect.name": "io.debezium.time.Time"},
+    {"type": "int", "connect.name": "io.debezium.time.Year"},
 ]
 _WHOLE = [
     0,

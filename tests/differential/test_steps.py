@@ -105,6 +105,8 @@ def test_timestamp_converter_with_schemas_is_equal_on_both_paths(
         ({"type": "int32", "name": connect + "Time"}, [0, 86_399_999]),
         ({"type": "int64", "name": connect + "Timestamp"}, [0, -1, 1_700_000_000_123]),
         ({"type": "int64", "name": "io.debezium.time.MicroTimestamp"}, [1_700_000_000_123]),
+        ({"type": "int32", "name": "io.debezium.time.Date"}, [5]),
+        ({"type": "int32", "name": "io.debezium.time.Year"}, [2024]),
         ({"type": "int64"}, [0, 1_700_000_000, 2**60]),
         ({"type": "int32"}, [5]),
         ({"type": "string"}, ["2024-02-29 23:59:58", "x"]),

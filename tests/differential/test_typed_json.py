@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,11 @@ import pytest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.types import (
-    DecimalType,
     DoubleType,
-    FloatType,
-    IcebergType,
     LongType,
     NestedField,
     StringType,
     StructType,
-    TimeType,
 )
 
 from connect.records.converters.json.json_schema_data import readable_json_schema
@@ -368,71 +363,6 @@ def test_doubles_of_kafkas_converter_are_read(typed: bool, tmp_path: Path) -> No
         assert sorted(stored) == sorted(map(repr, DOUBLES.values()))
         letters = [letter.record.offset - len(DOUBLES) for letter in result.dead_letters]
         assert sorted(letters) == list(range(len(INEXACT)))
-
-
-VARIABLE = {
-    "type": "struct",
-    "name": "io.debezium.data.VariableScaleDecimal",
-    "fields": [{"field": "scale", "type": "int32"}, {"field": "value", "type": "bytes"}],
-}
-MICRO_TIME = {"type": "int64", "name": "io.debezium.time.MicroTime"}
-NANO_TIME = {"type": "int64", "name": "io.debezium.time.NanoTime"}
-# BIGINT UNSIGNED of MySQL: bigint.unsigned.handling.mode=precise
-UNSIGNED = {"type": "bytes", "name": _CONNECT + "Decimal", "parameters": {"scale": "0"}}
-
-
-@pytest.mark.parametrize(
-    ("field", "column", "value", "stored"),
-    [
-        (MICRO_TIME, TimeType(), "5000000", 5_000_000),
-        (MICRO_TIME, TimeType(), "86400000000", "out_of_range"),
-        (MICRO_TIME, LongType(), "5000000", 5_000_000),
-        (NANO_TIME, TimeType(), "5000000000", 5_000_000),
-        (NANO_TIME, TimeType(), "5000000001", 5_000_000),
-        ({"type": "double"}, DoubleType(), '"Infinity"', math.inf),
-        ({"type": "float"}, FloatType(), '"-Infinity"', -math.inf),
-        ({"type": "double"}, DecimalType(10, 2), '"NaN"', "not_a_number"),
-        ({"type": "double"}, DoubleType(), '"1.5"', "bad_envelope"),
-        ({"type": "int64"}, LongType(), '"NaN"', "bad_envelope"),
-        (UNSIGNED, DecimalType(20, 0), '"AP//////////"', Decimal(2**64 - 1)),
-        (UNSIGNED, DecimalType(20, 0), '"AIAAAAAAAAAA"', Decimal(2**63)),
-        (UNSIGNED, DecimalType(20, 0), '"AA=="', Decimal(0)),
-        (UNSIGNED, DecimalType(20, 0), "18446744073709551615", Decimal(2**64 - 1)),
-        (UNSIGNED, LongType(), '"f/////////8="', 2**63 - 1),
-        (UNSIGNED, LongType(), '"AIAAAAAAAAAA"', "out_of_range"),
-        ({"type": "int64"}, DecimalType(20, 0), "-1", Decimal(-1)),
-        ({"type": "int64"}, LongType(), "-9223372036854775808", -(2**63)),
-        (VARIABLE, DecimalType(10, 2), '{"scale":1,"value":"AP8="}', Decimal("25.50")),
-        (VARIABLE, DecimalType(10, 2), '{"scale":-2,"value":"/w=="}', Decimal("-100.00")),
-        (VARIABLE, DecimalType(10, 2), '{"scale":0,"value":""}', Decimal("0.00")),
-        (VARIABLE, DecimalType(10, 2), '{"scale":3,"value":"AQ=="}', "lost_fraction"),
-        (VARIABLE, DecimalType(4, 2), '{"scale":0,"value":"AP8="}', "out_of_range"),
-        (VARIABLE, DecimalType(10, 2), '{"scale":2000000000,"value":"AQ=="}', "out_of_range"),
-    ],
-)
-def test_types_of_debezium_go_into_typed_columns(
-    tmp_path: Path, field: dict[str, Any], column: IcebergType, value: str, stored: Any
-) -> None:
-    """By their unit and scale, with both paths alike."""
-    schema = json.dumps({"type": "struct", "fields": [{"field": "c", "optional": True, **field}]})
-    line = f'{{"schema":{schema},"payload":{{"c":{value}}}}}'.encode()
-    connector = config(**ALL, **{"value.converter.schemas.enable": "true"})
-    table = plan(tmp_path, Schema(NestedField(1, "c", column, required=False)))
-    for reference_only in (False, True):
-        result = run_batches(connector, [table], [source([line])], reference_only=reference_only)
-        codes = [letter.error.code for letter in result.dead_letters]
-        rows = [row["c"] for row in rows_of(result, "db.t1")]
-        assert (codes, rows) == (([stored], []) if isinstance(stored, str) else ([], [stored]))
-
-
-def test_a_decimal_of_variable_scale_without_schema(tmp_path: Path) -> None:
-    """Its bytes are base64, as JsonConverter writes them."""
-    table = plan(tmp_path, Schema(NestedField(1, "c", DecimalType(10, 2), required=False)))
-    lines = [b'{"c":{"scale":1,"value":"AP8="}}', b'{"c":{"scale":1}}', b'{"c":1.5}']
-    by_column, by_record = both(config(**ALL), [table], [source(lines)])
-    assert by_column == by_record
-    assert len(by_column["rows"]["db.t1"]) == 2
-    assert [letter[2] for letter in by_column["letters"]] == ["wrong_type"]
 
 
 def test_an_object_without_properties_is_text(tmp_path: Path) -> None:

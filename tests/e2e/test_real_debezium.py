@@ -24,6 +24,7 @@ from pyiceberg.types import (
     FloatType,
     IcebergType,
     IntegerType,
+    ListType,
     LongType,
     NestedField,
     StringType,
@@ -69,7 +70,19 @@ _TYPES: Mapping[str, IcebergType] = {
     "real": FloatType(),
     "double": DoubleType(),
     "bytea": BinaryType(),
+    "numeric": DecimalType(20, 6),
+    "timestamp(3)": TimestampType(),
+    "time(3)": TimeType(),
+    "timetz": TimeType(),
+    "interval": LongType(),
+    "point": BinaryType(),
+    "date[]": ListType(100, DateType(), element_required=False),
 }
+# types that a created column has only by ``icefloe.debezium.types=typed``, by the kind of column
+_OF_THE_SOURCE = frozenset(
+    {"numeric(12,2)", "numeric(10,4)", "timestamptz", "timestamp", "date", "time", "uuid"}
+    | {"timestamp(3)", "time(3)", "timetz", "date[]"}
+)
 
 CHANGE_ROWS = {
     "transforms": "row",
@@ -154,13 +167,16 @@ ID_COLUMNS = {f"iceberg.table.NS.{table}.id-columns": ",".join(keys(table)) for 
 BY_OP = {**UPSERTS, "iceberg.tables.cdc-field": "__op"}
 UNROUTABLE = {**UPSERTS, **by_field("__table"), **TOLERANT}
 
+MICROSECONDS = {"iceberg.tables.timestamp-unit": "us"}
+TYPED = {"icefloe.debezium.types": "typed"}
+
 STREAMS = (
     Stream(
         "envelope with schemas",
         SCHEMAS,
         (
             Sink("topic map", {**CHANGE_ROWS, **BY_TOPIC}, typed=True),
-            Sink("route field", {**CHANGE_ROWS, **by_field("_cdc.target")}),
+            Sink("route field", {**CHANGE_ROWS, **by_field("_cdc.target"), **TYPED}),
         ),
     ),
     Stream(
@@ -197,6 +213,7 @@ STREAMS = (
             Sink("topic map", {**UPSERTS, **BY_TOPIC, "tasks.max": "2"}, typed=True),
             Sink("static", {**UPSERTS, "iceberg.tables": "NS.orders"}, tables=("orders",)),
             Sink("template of topics", {**UPSERTS, **BY_TEMPLATE}),
+            Sink("topic map, types of the source", {**UPSERTS, **BY_TOPIC, **TYPED}),
         ),
     ),
     Stream(
@@ -256,6 +273,11 @@ STREAMS = (
         "flat, drop",
         {**TEXTS, **flat("drop")},
         (Sink("topic map", {**UPSERTS, **BY_TOPIC}, keeps_removed=True),),
+    ),
+    Stream(
+        "flat, microseconds, without schemas",
+        {**TEXTS, **flat("rewrite"), "time.precision.mode": "microseconds"},
+        (Sink("topic map", {**BY_DELETED, **BY_TOPIC, **MICROSECONDS}, typed=True),),
     ),
 )
 
@@ -332,6 +354,8 @@ def test_tables_equal_the_database(
         for place, table in enumerate(sink.tables):
             loaded = running.catalog.load_table(f"{name}.{table}")
             _assert_mode(loaded, MODES[(number + place) % len(MODES)])
+            if TYPED.items() <= sink.config.items():
+                _assert_typed(loaded, table)
         if sink.letters:
             assert len(running.records(f"{name}-letters")) == shop.deletes
 
@@ -580,6 +604,14 @@ def _assert_mode(table: Table, mode: str) -> None:
         assert not totals["added-position-deletes"], totals
     if mode != "equality-deletes":  # a data file without rows is removed and needs no vector
         assert totals["added-position-deletes"] or totals["deleted-data-files"], totals
+
+
+def _assert_typed(table: Table, name: str) -> None:
+    """Check that a created table has the types of the source."""
+    created = {field.name: field.field_type for field in table.schema().fields}
+    for column, kind in columns(name).items():
+        if kind in _OF_THE_SOURCE:
+            assert str(created[column]) == str(_TYPES[kind]), column
 
 
 def _rows(running: RunningStack, name: str, table: str) -> list[Row]:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
     DateType,
     DecimalType,
+    IcebergType,
     IntegerType,
-    LongType,
     NestedField,
     StringType,
+    StructType,
     TimestampType,
     TimestamptzType,
+    TimeType,
 )
 
 from connect.gateways.catalog.catalog import open_catalog
@@ -32,25 +35,51 @@ from tests.support.running_stack import RunningStack, unsorted_rows
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.java, pytest.mark.matrix]
 SHOP, TABLE = "maria", "maria.items"
+CREATED = {
+    "transforms.row.cdc.target.pattern": "created.{table}",
+    "icefloe.debezium.types": "typed",
+    "iceberg.tables.auto-create-enabled": "true",
+    "iceberg.tables.auto-create-props.format-version": "3",
+}
+# column: type of the source, type in an existing table, type in a created table
+COLUMNS: dict[str, tuple[str, IcebergType, IcebergType]] = {
+    "id": ("int primary key", IntegerType(), IntegerType()),
+    "name": ("varchar(100)", StringType(), StringType()),
+    "price": ("decimal(12,2)", DecimalType(12, 2), DecimalType(12, 2)),
+    "day": ("date", DateType(), DateType()),
+    "made": ("datetime(6)", TimestampType(), TimestampType()),
+    "sold": ("timestamp(6) null", TimestamptzType(), TimestamptzType()),
+    "counted": ("bigint unsigned", DecimalType(20, 0), DecimalType(20, 0)),
+    "kind": ("enum('small','large')", StringType(), StringType()),
+    "data": ("varbinary(50)", BinaryType(), BinaryType()),
+    "packed": ("datetime", TimestampType(), TimestampType()),
+    "opens": ("time(6)", TimeType(), TimeType()),
+    "since": ("year", DateType(), IntegerType()),
+    "colors": ("set('a','b','c')", StringType(), StringType()),
+    "marks": ("bit(5)", StringType(), BinaryType()),
+    "place": ("geometry", BinaryType(), StructType()),
+    "labels": ("json", StringType(), StringType()),
+}
 ITEMS = Schema(
-    NestedField(1, "id", IntegerType(), required=True),
-    NestedField(2, "name", StringType(), required=False),
-    NestedField(3, "price", DecimalType(12, 2), required=False),
-    NestedField(4, "day", DateType(), required=False),
-    NestedField(5, "made", TimestampType(), required=False),
-    NestedField(6, "sold", TimestamptzType(), required=False),
-    NestedField(7, "counted", LongType(), required=False),
-    NestedField(8, "kind", StringType(), required=False),
-    NestedField(9, "data", BinaryType(), required=False),
+    *(
+        NestedField(number, name, kind, required=name == "id")
+        for number, (name, (_, kind, _)) in enumerate(COLUMNS.items(), 1)
+    )
 )
-CREATE = (
-    "create table maria.items (id int primary key, name varchar(100), price decimal(12,2), "
-    "day date, made datetime(6), sold timestamp(6) null, counted bigint unsigned, "
-    "kind enum('small','large'), data varbinary(50))"
-)
-QUERY = "select json_array(id,name,price,day,made,sold,counted,kind,hex(data)) from maria.items"
+CREATE = f"create table maria.items ({', '.join(f'{n} {k}' for n, (k, *_) in COLUMNS.items())})"
+_READ = {
+    "data": "hex(data)",
+    "counted": "cast(counted as char)",
+    "marks": "lpad(bin(marks), 5, '0')",
+    "place": "hex(st_aswkb(place))",
+    "labels": "cast(labels as char)",
+}
+QUERY = f"select json_array({','.join(_READ.get(n, n) for n in COLUMNS)}) from maria.items"
 TIMES = "'1969-12-31', '1969-12-31 23:59:59.999999', '2038-01-19 03:14:07.000001'"
-REST = "9007199254740993, 'small', x'00ff'"
+REST = (
+    "18446744073709551615, 'small', x'00ff', '1000-01-01 00:00:01', '23:59:59.999999', 2024, "
+    """'a,c', b'00110', st_geomfromtext('POINT(1 2)'), '{"a": 1}'"""
+)
 SNAPSHOT = (
     f"insert into maria.items values (1, 'é€😀', -0.01, {TIMES}, {REST})",
     "insert into maria.items (id) values (2), (3), (4)",
@@ -65,6 +94,7 @@ CHANGES = (
     "delete from maria.items where id = 5",
     "insert into maria.items (id, name) values (5, 'again')",
     "insert into maria.items (id, kind) values (8, 'large')",
+    f"insert into maria.items values (9, '', 0, {TIMES}, {REST})",
 )
 
 
@@ -89,7 +119,10 @@ def worker(running: RunningStack, tmp_path: Path) -> Iterator[JavaConnect]:
 
 
 def test_a_table_equals_mariadb(running: RunningStack, maria: MariaDb, worker: JavaConnect) -> None:
-    """Snapshot, updates, deletes and a changed key, as envelopes with a route field."""
+    """Snapshot, updates, deletes and a changed key, as envelopes with a route field.
+
+    One sink writes an existing table, the other creates one with the types of the source.
+    """
     with closing(open_catalog("iceberg", running.stack.catalog_properties)) as gateway:
         properties = {"format-version": "3"}
         identifier = tuple(TABLE.split("."))
@@ -99,14 +132,20 @@ def test_a_table_equals_mariadb(running: RunningStack, maria: MariaDb, worker: J
         topic = f"{SHOP}.{TABLE}"
         running.wait_until(lambda: topic in running.stack_topics(), lambda: topic)
         running.create(SHOP, _sink(running, topic))
+        running.create("created", _sink(running, topic) | CREATED)
         for statements in ((), CHANGES):
             maria.execute(*statements)
             expected = sorted(map(_row, maria.rows(QUERY)))
-            running.wait_until(
-                lambda rows=expected: _rows(running) == rows,
-                lambda: f"{_rows(running)}: {running.status(SHOP)}",
-            )
+            for table in (TABLE, "created.items"):
+                running.wait_until(
+                    lambda table=table, rows=expected: _rows(running, table) == rows,
+                    lambda table=table: f"{_rows(running, table)}: {running.status(SHOP)}",
+                )
         running.delete(SHOP)
+        running.delete("created")
+    for field in running.catalog.load_table("created.items").schema().fields:
+        kind = COLUMNS[field.name][2] if field.name in COLUMNS else StructType()  # _cdc
+        assert isinstance(kind, StructType) or field.field_type == kind, field
 
 
 def _source(running: RunningStack, maria: MariaDb) -> dict[str, str]:
@@ -120,6 +159,7 @@ def _source(running: RunningStack, maria: MariaDb) -> dict[str, str]:
         "database.ssl.mode": "disable",
         "database.include.list": SHOP,
         "topic.prefix": SHOP,
+        "column.propagate.source.type": ".*counted",
         "schema.history.internal.kafka.bootstrap.servers": running.stack.bootstrap_servers,
         "schema.history.internal.kafka.topic": "maria-history",
     }
@@ -140,19 +180,42 @@ def _sink(running: RunningStack, topic: str) -> dict[str, str]:
     }
 
 
-def _rows(running: RunningStack) -> list[Row]:
-    loaded = running.catalog.load_table(TABLE)
-    if loaded.current_snapshot() is None:
+def _rows(running: RunningStack, table: str) -> list[Row]:
+    try:
+        loaded = running.catalog.load_table(table)
+    except NoSuchTableError:
         return []
-    return sorted(unsorted_rows(loaded, *(field.name for field in ITEMS.fields)))
+    if loaded.current_snapshot() is None or len(loaded.schema().fields) < len(COLUMNS):
+        return []
+    return sorted(map(_restored, unsorted_rows(loaded, *COLUMNS)))
+
+
+def _restored(row: Row) -> Row:
+    """Return a row of a table with the values of a row of ``QUERY``."""
+    values = dict(zip(COLUMNS, row, strict=True))
+    if isinstance(values["since"], date):
+        values["since"] = values["since"].year
+    if isinstance(values["marks"], bytes):
+        values["marks"] = f"{int.from_bytes(values['marks'], 'little'):05b}"
+    if isinstance(values["place"], dict):
+        values["place"] = values["place"]["wkb"]
+    return tuple(values.values())
 
 
 def _row(values: list[object]) -> Row:
     """Return a row of ``QUERY`` with the values of the table."""
-    readers = (int, str, Decimal, date.fromisoformat, *[datetime.fromisoformat] * 2, int, str)
-    read = [
-        v if v is None else r(v) for v, r in zip(values, (*readers, bytes.fromhex), strict=True)
-    ]
-    if isinstance(read[5], datetime):
-        read[5] = read[5].replace(tzinfo=UTC)
-    return tuple(read)
+    readers = {
+        "price": Decimal,
+        "day": date.fromisoformat,
+        "made": datetime.fromisoformat,
+        "sold": lambda value: datetime.fromisoformat(value).replace(tzinfo=UTC),
+        "counted": Decimal,
+        "data": bytes.fromhex,
+        "packed": datetime.fromisoformat,
+        "opens": time.fromisoformat,
+        "place": bytes.fromhex,
+    }
+    return tuple(
+        value if value is None or name not in readers else readers[name](value)
+        for name, value in zip(COLUMNS, values, strict=True)
+    )

@@ -15,7 +15,7 @@ import math
 import random
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -59,6 +59,18 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "id": "uuid",
         "primary key": "(order_id, line)",
     },
+    "visits": {
+        "id": "int primary key",
+        "amount": "numeric",
+        "begun": "timestamp(3)",
+        "opens": "time(3)",
+        "closes": "timetz",
+        "lasted": "interval",
+        "marks": "bit(5)",
+        "mood": "shop.mood",
+        "place": "point",
+        "days": "date[]",
+    },
 }
 LAST_ROWS = 12
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - as the database's timestamps without time zone
@@ -101,7 +113,11 @@ class ChangedShop:
         self.deletes = 0
         self._rows = {name: {} for name in TABLES}
         self.removed = {name: {} for name in TABLES}
-        statements = [f"drop schema if exists {SCHEMA} cascade", f"create schema {SCHEMA}"]
+        statements = [
+            f"drop schema if exists {SCHEMA} cascade",
+            f"create schema {SCHEMA}",
+            f"create type {SCHEMA}.mood as enum ('sad', 'happy')",
+        ]
         for name, fields in TABLES.items():
             text = ", ".join(f"{column} {kind}" for column, kind in fields.items())
             statements.append(f"create table {SCHEMA}.{name} ({text})")
@@ -197,7 +213,7 @@ class ChangedShop:
     def _value(self, kind: str, *, is_required: bool) -> Any:
         if not is_required and self._random.random() < 0.2:
             return None
-        return _VALUES[kind.split("(", maxsplit=1)[0]](self._random)
+        return _of_kind(_VALUES, kind)(self._random)
 
 
 def rows_of_sink(values: Sequence[Row], table: str) -> list[Row]:
@@ -211,8 +227,31 @@ def rows_of_sink(values: Sequence[Row], table: str) -> list[Row]:
 
 def _restored(value: Any, kind: str) -> Any:
     """Return a value as the database has it; ``kind`` is the type of the column."""
-    read = _READERS.get((kind.partition("(")[0], type(value)))
+    read = _READERS.get((kind, type(value))) or _READERS.get((kind.partition("(")[0], type(value)))
     return value if read is None else read(value)
+
+
+def _of_fields(value: Mapping[str, Any]) -> Decimal:
+    """Return a decimal of variable scale."""
+    unscaled = int.from_bytes(value["value"], "big", signed=True)
+    return Decimal(unscaled).scaleb(-value["scale"]).normalize()
+
+
+def _as_bits(value: bytes | str) -> str:
+    """Return five bits; they come as bytes, as base64 or as the database writes them."""
+    if isinstance(value, str) and len(value) == 5:
+        return value
+    data = base64.b64decode(value) if isinstance(value, str) else value
+    return f"{int.from_bytes(data, 'little'):05b}"
+
+
+def _as_point(value: bytes | Mapping[str, Any]) -> str:
+    """Return a point as the database writes it."""
+    if isinstance(value, bytes):
+        x, y = struct.unpack("<dd", value[5:])
+    else:
+        x, y = value["x"], value["y"]
+    return f"({x:g},{y:g})"
 
 
 def _as_double(value: float | str) -> float | str:
@@ -224,6 +263,12 @@ def _as_double(value: float | str) -> float | str:
 def _as_real(value: float | str) -> float | str:
     """Return the nearest number of 32 bits."""
     return _as_double(struct.unpack("f", struct.pack("f", float(value)))[0])
+
+
+def _in_utc(value: time) -> time:
+    """Return a time of day without its zone."""
+    moment = datetime.combine(_EPOCH, value)
+    return (moment if value.tzinfo is None else moment.astimezone(UTC)).time()
 
 
 _READERS: Mapping[tuple[str, type], Callable[[Any], Any]] = {
@@ -243,8 +288,23 @@ _READERS: Mapping[tuple[str, type], Callable[[Any], Any]] = {
     ("date", int): lambda value: _EPOCH.date() + timedelta(days=value),
     ("date", str): lambda value: date.fromisoformat(value.removesuffix("Z")),
     ("time", int): lambda value: (_EPOCH + timedelta(microseconds=value)).time(),
+    ("numeric", dict): _of_fields,
+    ("timestamp(3)", int): lambda value: _EPOCH + timedelta(milliseconds=value),
+    ("time(3)", int): lambda value: (_EPOCH + timedelta(milliseconds=value)).time(),
+    ("timetz", str): lambda value: _in_utc(time.fromisoformat(value)),
+    ("timetz", time): _in_utc,
+    ("interval", int): lambda value: timedelta(microseconds=value),
+    ("bit", bytes): _as_bits,
+    ("bit", str): _as_bits,
+    ("point", bytes): _as_point,
+    ("point", dict): _as_point,
+    ("date[]", list): lambda value: [_restored(day, "date") for day in value],
     ("time", str): lambda value: time.fromisoformat(value).replace(tzinfo=None),
 }
+
+
+def _of_kind(known: Mapping[str, Any], kind: str) -> Any:
+    return known.get(kind) or known[kind.partition("(")[0]]
 
 
 def _text(chance: random.Random) -> str:
@@ -256,6 +316,11 @@ def _instant(chance: random.Random) -> datetime:
     first = datetime(1969, 12, 30)  # noqa: DTZ001 - with and without time zone, as the column is
     seconds = chance.choice((chance.randint(0, 300_000), chance.randint(0, 4_000_000_000)))
     return first + timedelta(seconds=seconds, microseconds=chance.choice((0, 1000, 123_456)))
+
+
+def _milliseconds(chance: random.Random) -> datetime:
+    moment = _instant(chance)
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
 _VALUES: Mapping[str, Callable[[random.Random], Any]] = {
@@ -281,4 +346,15 @@ _VALUES: Mapping[str, Callable[[random.Random], Any]] = {
     "timestamp": _instant,
     "date": lambda chance: _instant(chance).date(),
     "time": lambda chance: _instant(chance).time(),
+    "timestamp(3)": _milliseconds,
+    "time(3)": lambda chance: _milliseconds(chance).time(),
+    "timetz": lambda chance: _instant(chance).time().replace(tzinfo=timezone(timedelta(hours=2))),
+    # Debezium computes microseconds as double, so digits beyond would not be the database's
+    "interval": lambda chance: timedelta(
+        days=chance.choice((0, -1, 40)), seconds=chance.randint(0, 200_000) / 2
+    ),
+    "bit": lambda chance: f"{chance.randint(0, 31):05b}",
+    "shop.mood": lambda chance: chance.choice(("sad", "happy")),
+    "point": lambda chance: f"({chance.randint(-9, 9)}.5,{chance.randint(0, 9)})",
+    "date[]": lambda chance: [_instant(chance).date() for _ in range(chance.randint(1, 3))],
 }

@@ -306,6 +306,30 @@ def micro_timestamps(_: Path) -> None:
     assert micros(into(TimestamptzType(), record)) == 1_700_000_000_123_456
 
 
+def named_days(_: Path) -> None:
+    cases = {
+        ("int32", "Date", "1"): {TimestampType(): 86_400_000_000},
+        ("int32", "Year", "1971"): {TimestampType(): 31_536_000_000_000, DateType(): 365},
+        ("int64", "MicroTimestamp", "86400000000"): {DateType(): 1},
+    }
+    for (kind, name, value), columns in cases.items():
+        record = read(enveloped(value, kind, name=f"io.debezium.time.{name}"), **ENVELOPE)
+        for column, expected in columns.items():
+            assert into(column, record) == expected
+
+
+def named_bytes(_: Path) -> None:
+    bits = enveloped('"Fg=="', "bytes", name="io.debezium.data.Bits", parameters={"length": "5"})
+    assert into(LongType(), read(bits, **ENVELOPE)) == 22
+    assert into(StringType(), read(bits, **ENVELOPE)) == "10110"
+
+
+def unsigned_long(_: Path) -> None:
+    parameters = {"__debezium.source.column.type": "BIGINT UNSIGNED"}
+    record = read(enveloped("-1", "int64", parameters=parameters), **ENVELOPE)
+    assert into(DecimalType(20, 0), record) == 2**64 - 1
+
+
 def micros(value: Any) -> int:
     """Microseconds since 1970 of what a row holds."""
     return value if isinstance(value, int) else round(value.timestamp() * 1_000_000)
@@ -444,6 +468,9 @@ TRIALS: Final[dict[str, Trial]] = {
     "decimals from numbers of more": long_decimals,
     "an instant before 1970": before_1970,
     "Debezium's `MicroTimestamp`": micro_timestamps,
+    "Debezium's `Date`": named_days,
+    "Debezium's `Bits`": named_bytes,
+    "`bigint unsigned` above": unsigned_long,
     "an offset with colon": colon,
     "JSON: the texts `NaN`": json_not_finite,
     "a date or time of day with Z": dates_in_utc,

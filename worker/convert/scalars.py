@@ -43,7 +43,8 @@ Conversion = Callable[[pa.Array], tuple[pa.Array, "Doubt | None"]]
 
 _EXACT_MAX: Final = 2.0**53
 _INT64_MAX: Final = 2**63 - 1
-_UNIT_US: Final = {"us": 1, "ms": 1_000, "s": 1_000_000}
+_UNIT_NS: Final = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_DAY_US: Final = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Target:
     Attributes:
         type: its Iceberg type.
         arrow: its Arrow type in the Parquet file.
-        timestamp_unit: unit of a plain number in a timestamp column.
+        timestamp_unit: unit of a plain number in a timestamp or time column.
     """
 
     type: IcebergType
@@ -152,28 +153,31 @@ def _int_to_float(target: Target) -> Conversion:
     return widen
 
 
-def _int_to_timestamp(target: Target) -> Conversion:
-    factor = _UNIT_US[target.timestamp_unit] * (1_000 if target.is_nano else 1)
-    limit = _INT64_MAX // factor
+def counted(unit: str, target: Target) -> Conversion:
+    """Return the conversion of numbers of a unit to timestamps or times of day."""
+    factor = _UNIT_NS[unit] // (1 if target.is_nano else 1_000)
+    limit = _INT64_MAX // max(factor, 1)
+    is_time = isinstance(target.type, TimeType)
 
     def scale(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
         values = numbers(column, 0)
-        ambiguous = (values > limit) | (values < -limit)
-        with np.errstate(over="ignore"):
-            scaled = values * factor
+        if factor:
+            ambiguous = (values > limit) | (values < -limit)
+            with np.errstate(over="ignore"):
+                scaled = values * factor
+        else:
+            ambiguous = values % 1_000 != 0  # the record path counts the digits that are cut
+            scaled = values // 1_000
+        if is_time:
+            ambiguous |= (scaled < 0) | (scaled >= _DAY_US)
+            scaled = np.where(ambiguous, 0, scaled)
         return masked(scaled, column, pa.int64()).cast(target.arrow), some(ambiguous)
 
     return scale
 
 
-def _int_to_time(target: Target) -> Conversion:
-    def scale(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
-        values = numbers(column, 0)
-        ambiguous = (values < 0) | (values >= 86_400_000)
-        scaled = np.where(ambiguous, 0, values) * 1000
-        return masked(scaled, column, pa.int64()).cast(target.arrow), some(ambiguous)
-
-    return scale
+def _int_to_instant(target: Target) -> Conversion:
+    return counted(target.timestamp_unit, target)
 
 
 def _int_to_date(target: Target) -> Conversion:
@@ -320,11 +324,11 @@ FROM_INT64: Final[dict[type[IcebergType], Callable[[Target], Conversion]]] = {
     DoubleType: _int_to_float,
     StringType: _same,
     DateType: _int_to_date,
-    TimeType: _int_to_time,
-    TimestampType: _int_to_timestamp,
-    TimestamptzType: _int_to_timestamp,
-    TimestampNanoType: _int_to_timestamp,
-    TimestamptzNanoType: _int_to_timestamp,
+    TimeType: _int_to_instant,
+    TimestampType: _int_to_instant,
+    TimestamptzType: _int_to_instant,
+    TimestampNanoType: _int_to_instant,
+    TimestamptzNanoType: _int_to_instant,
 }
 _FROM_DOUBLE: Final[dict[type[IcebergType], Callable[[Target], Conversion]]] = {
     FloatType: _double_to_double,

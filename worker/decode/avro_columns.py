@@ -17,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from connect.model.records import ConnectSchema
-from connect.records.conversion.row_converter import declared_unit
+from connect.records.conversion.named_values import declared_unit
 from connect.records.converters.avro.avro_data import DECIMAL_NAME, AvroReader
 from connect.records.converters.avro.avro_schema import AvroType
+from worker.convert.typed_columns import NAMED, YEAR_MAX, YEARS, named_numbers
 from worker.decode.binary_cursor import BinaryCursor, Mask, big_endian
 from worker.decode.column_builders import (
     Fields,
@@ -55,7 +56,7 @@ def _scanner(source: AvroType, schema: ConnectSchema) -> Scanner:
     if source.kind == "bytes" and schema.name == DECIMAL_NAME:
         return partial(_decimal, None, int((schema.parameters or {})["scale"]))
     unit = declared_unit(schema)
-    if unit is not None:
+    if unit is not None and source.kind == "long":
         return partial(_long, pa.duration(unit))
     return _LOGICAL.get((source.kind, schema.name)) or _PRIMITIVES[source.kind]
 
@@ -83,6 +84,18 @@ def _whole(kind: pa.DataType, low: int, high: int, cursor: BinaryCursor) -> RowV
 
 _int = partial(_whole, pa.int32(), -(2**31), 2**31 - 1)
 _small = partial(_whole, pa.int32())
+
+
+def _named(kind: pa.DataType, cursor: BinaryCursor) -> RowValues:
+    """Scan 32-bit numbers with a meaning."""
+    numbers = cursor.signed()
+    outside = np.abs(numbers + 0.5) > (YEAR_MAX if kind == YEARS else 2**31)
+    if outside.any():
+        cursor.refuse(outside)
+        numbers = np.where(outside, 0, numbers)
+    column, _ = named_numbers(pa.array(numbers), kind)
+    stored = column.view(pa.int32() if kind == YEARS else pa.int64())
+    return FixedWidthValues(stored.to_numpy(), kind)
 
 
 def _long(kind: pa.DataType, cursor: BinaryCursor) -> RowValues:
@@ -133,6 +146,7 @@ _LOGICAL: Final[Mapping[tuple[str, str | None], Scanner]] = {
     ("int", _CONNECT + "Date"): partial(_whole, pa.date32(), -(2**31), 2**31 - 1),
     ("int", _CONNECT + "Time"): partial(_whole, pa.time32("ms"), 0, 86_399_999),
     ("long", _CONNECT + "Timestamp"): partial(_long, INSTANT),
+    **{("int", name): partial(_named, kind) for name, kind in NAMED.items()},
 }
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect.model.records import ConnectSchema
-from connect.records.conversion.row_converter import declared_unit
+from connect.records.conversion.named_values import declared_unit
 from connect.records.converters.json.json_converter import JsonConverter
 from connect.records.converters.json.json_schema_data import ONE_OF
 from worker.batch.blocks import one_chunk
@@ -34,6 +34,7 @@ from worker.convert.scalars import (
     some,
     valid_rows,
 )
+from worker.convert.typed_columns import NAMED, named_numbers
 from worker.decode.column_builders import without_ends
 from worker.decode.scanned_json import json_decoder
 
@@ -214,6 +215,9 @@ def _held_integers(column: pa.Array, schema: ConnectSchema) -> tuple[pa.Array, D
         ambiguous = some((values < low) | (values > high))
         if ambiguous is not None:
             column = masked(np.where(ambiguous, 0, values), column, pa.int64())
+    if schema.type == "int32" and (named := NAMED.get(schema.name or "")) is not None:
+        values, more = named_numbers(column, named)
+        return values, join(ambiguous, more)
     if unit is not None:
         return column.cast(pa.duration(unit)), ambiguous
     if kind is None:

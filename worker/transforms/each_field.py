@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
+from worker.convert.typed_columns import plain_numbers
 from worker.transforms.rows import (
     ChainPlan,
     Mask,
@@ -48,6 +49,4 @@ class EachFieldStep:
 
 def _plain(column: pa.Array) -> pa.Array:
     """Return whole numbers of a schema as those without a schema."""
-    kind = column.type
-    is_whole = pa.types.is_int32(kind) or pa.types.is_duration(kind)
-    return column.cast(pa.int64()) if is_whole else column
+    return column.cast(pa.int64()) if pa.types.is_int32(column.type) else plain_numbers(column)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from connect.records.transforms.chain_limits import RECORDS_MAX
 from connect.records.transforms.value_paths import steps as path_of
+from worker.convert.typed_columns import plain_numbers
 from worker.transforms.message_keys import repeat_keys
 from worker.transforms.rows import (
     ChainPlan,
@@ -118,8 +119,7 @@ class _Explode:
     def _put(self, rows: Rows, element: pa.Array) -> None:
         """Put the element into its place, or its fields into the record."""
         target = self._target or self._source
-        if pa.types.is_duration(element.type):
-            element = element.cast(pa.int64())
+        element = plain_numbers(element)
         if target != self._source or self._spreads:
             nothing = pa.nulls(rows.count)
             rows.suspect(put_at(rows.columns, self._source, nothing, rows.count, makes=True))
@@ -131,9 +131,8 @@ class _Explode:
             own = at_path(rows.columns, target, rows.count)
             rows.suspect(~is_present & valid(own))
         for name, column in children(element).items():
-            if pa.types.is_duration(column.type):
-                column = column.cast(pa.int64())  # noqa: PLW2901 - the same numbers
-            rows.columns[name] = self._covered(rows, rows.columns.get(name), column, is_present)
+            own, new = rows.columns.get(name), plain_numbers(column)
+            rows.columns[name] = self._covered(rows, own, new, is_present)
 
     def _covered(
         self, rows: Rows, own: pa.Array | None, new: pa.Array, is_present: Mask

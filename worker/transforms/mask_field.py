@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from connect.errors import RecordError
 from connect.java_compat.java_numbers import decimal_of
 from connect.records.transforms.mask_field import masked as masked_value
+from worker.convert.typed_columns import is_32_bits, with_meaning
 from worker.transforms.cast import Changed, unknown
 from worker.transforms.each_field import EachFieldStep
 from worker.transforms.rows import (
@@ -68,7 +69,7 @@ class _Mask(EachFieldStep):
     def apply(self, rows: Rows) -> None:
         if rows.is_typed and self._is_cut:
             for name in rows.columns.keys() & self._guesses.keys():
-                if pa.types.is_int32(rows.columns[name].type):
+                if is_32_bits(rows.columns[name].type):
                     rows.suspect(valid(rows.columns[name]))
         if self._is_fraction and not (rows.is_typed or rows.had_schema):
             for name in self._guesses:
@@ -80,7 +81,15 @@ class _Mask(EachFieldStep):
                 column = rows.column(name)
                 if pa.types.is_nested(column.type):
                     rows.suspect(valid(column))
+        self._replace(rows)
+
+    def _replace(self, rows: Rows) -> None:
+        """Replace the values; numbers keep the meaning that their schema names."""
+        typed = rows.columns.keys() & self._guesses.keys() if rows.is_typed else ()
+        kinds = {name: rows.columns[name].type for name in typed}
         EachFieldStep.apply(self, rows)
+        for name, kind in kinds.items():
+            rows.columns[name] = with_meaning(rows.columns[name], kind)
 
 
 def mask(options: Mapping[str, Any]) -> ColumnStep:

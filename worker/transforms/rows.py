@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from worker.batch.blocks import Block, one_chunk
+from worker.convert.typed_columns import plain_numbers
 from worker.decode.byte_prefilters import may_hold, raw_bytes
 from worker.decode.json_cursor import Seen
 from worker.decode.scanned_json import ScannedJson
@@ -205,8 +206,7 @@ class Rows:
             return
         self.is_typed = False
         for name, column in self.columns.items():
-            if pa.types.is_duration(column.type):
-                self.columns[name] = column.cast(pa.int64())
+            self.columns[name] = plain_numbers(column)
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from connect.records.transforms.date_format import DateFormat
 from worker.convert.scalars import integers
-from worker.convert.typed_columns import DATETIME
+from worker.convert.typed_columns import DATETIME, is_32_bits
 from worker.transforms.date_format import read_texts, write_texts
 from worker.transforms.rows import (
     ChainPlan,
@@ -121,7 +121,9 @@ class _Converter:
 
 def _is_form(kind: pa.DataType) -> bool:
     """Return whether a schema of this type is one of times."""
-    return bool(pa.types.is_string(kind) or pa.types.is_int64(kind) or pa.types.is_temporal(kind))
+    kinds = pa.types
+    is_time = kinds.is_temporal(kind) and not is_32_bits(kind)
+    return bool(kinds.is_string(kind) or kinds.is_int64(kind) or is_time)
 
 
 def _toward_zero(numbers: Whole, divisor: int) -> Whole:

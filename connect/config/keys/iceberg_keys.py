@@ -290,9 +290,9 @@ OWN_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.tables.timestamp-unit",
         "STRING",
-        "Unit of numbers for timestamp columns.",
+        "Unit of numbers for timestamp and time columns, unless a record's schema names one.",
         "ms",
-        choices=("ms", "us", "s"),
+        choices=("ms", "us", "ns", "s"),
     ),
     Key(
         "iceberg.tables.max-new-columns",

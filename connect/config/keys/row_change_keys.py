@@ -87,4 +87,13 @@ ROW_CHANGE_KEYS: tuple[Key, ...] = (
         "store",
         choices=("store", "error"),
     ),
+    Key(
+        "icefloe.debezium.types",
+        "STRING",
+        "Types of new columns for Debezium's types with a schema. `java` takes those of the Java "
+        "sink: numbers and texts for dates, times and UUIDs. `typed` takes date, time, timestamp, "
+        "timestamptz, uuid and decimals with their precision. Existing columns keep their type.",
+        "java",
+        choices=("java", "typed"),
+    ),
 )

@@ -32,9 +32,9 @@ from pyiceberg.types import (
 from connect.errors import RecordError
 from connect.model.records import Struct
 from connect.operations.report.kept_records import ReportTooLarge
+from connect.records.conversion.numbers import DECIMAL_PRECISION_MAX
 from connect.records.tables.type_inference import (
     COLUMN_LEVELS_MAX,
-    DECIMAL_PRECISION_MAX,
     infer_type,
     list_of,
     optional_field,

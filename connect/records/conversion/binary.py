@@ -8,9 +8,12 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
+from connect.model.records import Struct
 from connect.records.conversion.conversion_failure import Unconvertible, wrong_type
 
 _BASE64: Final = re.compile(rb"[A-Za-z0-9+/]*={0,2}")
+_GEOMETRIES: Final = ({"wkb", "srid"}, {"x", "y", "wkb", "srid"})
+_BYTES: Final = frozenset({bytes, str})
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 
 
@@ -33,11 +36,14 @@ def decode_base64(text: str, *, padding_optional: bool) -> bytes:
 
 
 def to_binary(value: Any) -> bytes:
-    """Convert bytes or base64 text."""
+    """Convert bytes, base64 text, or Debezium's geometry to its well-known binary form."""
     if type(value) is bytes:
         return value
     if type(value) is str:
         return decode_base64(value, padding_optional=True)
+    fields = value.values if type(value) is Struct else value
+    if type(fields) is dict and fields.keys() in _GEOMETRIES and type(fields["wkb"]) in _BYTES:
+        return to_binary(fields["wkb"])
     raise wrong_type(value, "binary")
 
 

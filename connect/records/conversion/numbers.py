@@ -33,6 +33,7 @@ INTEGERS: Final = frozenset({int, Int8, Int16, Int32})
 FLOATS: Final = frozenset({float, Float32})
 
 NUMBER_TEXT_LENGTH_MAX: Final = 1000
+DECIMAL_PRECISION_MAX: Final = 38
 _FLOAT32: Final = struct.Struct("f")
 _DOUBLE_EXACT_MAX: Final = 2.0**53
 # Java's parseInt and BigDecimal accept all Unicode decimal digits, parseDouble only ASCII digits.
@@ -269,11 +270,11 @@ def _as_decimal(value: Any) -> tuple[Decimal, Decimal]:
             raise Unconvertible("bad_text", "the text is not a number")
         number = Decimal(value)
     else:
-        number = _scaled_decimal(value)
+        number = scaled_decimal(value)
     return number, number
 
 
-def _scaled_decimal(value: Any) -> Decimal:
+def scaled_decimal(value: Any) -> Decimal:
     """Return the number of a struct of ``scale`` and ``value``, which has the unscaled bytes."""
     fields = value.values if type(value) is Struct else value
     if type(fields) is not dict or fields.keys() != _SCALED_FIELDS:

@@ -53,6 +53,13 @@ from connect.records.conversion.conversion_failure import (
     kind_of,
     wrong_type,
 )
+from connect.records.conversion.named_values import (
+    FORMS,
+    declared_unit,
+    has_meaning,
+    of_items,
+    read_for,
+)
 from connect.records.conversion.numbers import (
     decimal_converter,
     to_boolean,
@@ -78,14 +85,6 @@ RowFunction = Callable[..., dict[str, Any]]
 Names = Mapping[int, tuple[str, ...]]
 NAME_MAPPING_PROPERTY: Final = "schema.name-mapping.default"
 
-# Debezium's units, which the Java sink reads as milliseconds
-_NAMED_UNITS: Final[Mapping[str, TimestampUnit]] = {
-    "io.debezium.time.MicroTime": "us",
-    "io.debezium.time.NanoTime": "ns",
-    "io.debezium.time.MicroTimestamp": "us",
-    "io.debezium.time.NanoTimestamp": "ns",
-    "io.debezium.time.Timestamp": "ms",
-}
 _PLAIN: Final[Mapping[type[IcebergType], Converter]] = {
     BooleanType: to_boolean,
     IntegerType: to_int,
@@ -105,19 +104,18 @@ class ConversionOptions:
     """Options of the conversion from records to rows.
 
     Attributes:
-        timestamp_unit: unit of plain numbers in timestamp columns.
+        timestamp_unit: unit of plain numbers in timestamp and time columns.
         case_insensitive: whether names match case-insensitively.
         name_mapping: the table's ``schema.name-mapping.default`` (JSON), or None.
         losses: counts truncated digits.
-        number_unit: unit of plain numbers in timestamp and time columns from the record's schema;
-            None if the schema does not name one.
+        declared: schema of the values, if its name or unit decides their conversion.
     """
 
     timestamp_unit: TimestampUnit = "ms"
     case_insensitive: bool = False
     name_mapping: str | None = None
     losses: TruncationCounts = field(default_factory=TruncationCounts)
-    number_unit: TimestampUnit | None = None
+    declared: ConnectSchema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,28 +187,40 @@ def column_converter(
         options: conversion options.
         names: names of record fields by field id; None matches by the table's names.
     """
+    convert = _column_converter(column, options, names)
+    if options.declared is None or (read := read_for(options.declared, column)) is None:
+        return convert
+    # a custom transformation may have left another value than its schema says
+    forms = FORMS[options.declared.type]
+    return lambda value: convert(read(value) if type(value) in forms else value)
+
+
+def _column_converter(
+    column: IcebergType, options: ConversionOptions, names: Names | None
+) -> Converter:
     plain = _PLAIN.get(type(column))
     if plain is not None:
         return plain
+    unit = declared_unit(options.declared) or options.timestamp_unit
     if isinstance(column, DecimalType):
         return decimal_converter(column.precision, column.scale)
     if isinstance(column, TimestampType | TimestamptzType):
         return timestamp_converter(
             zoned=isinstance(column, TimestamptzType),
-            unit=options.number_unit or options.timestamp_unit,
+            unit=unit,
             losses=options.losses,
         )
     if isinstance(column, TimestampNanoType | TimestamptzNanoType):
         return nano_timestamp_converter(
             zoned=isinstance(column, TimestamptzNanoType),
-            unit=options.number_unit or options.timestamp_unit,
+            unit=unit,
         )
     if isinstance(column, TimeType):
-        return time_converter(options.losses, options.number_unit or "ms")
+        return time_converter(options.losses, unit)
     if isinstance(column, FixedType):
         return fixed_converter(len(column))
     if isinstance(column, StructType):
-        return _struct_converter(column, options, names)
+        return _struct_converter(column, replace(options, declared=None), names)
     if isinstance(column, ListType):
         return _list_converter(column, options, names)
     if isinstance(column, MapType):
@@ -245,7 +255,7 @@ def _list_converter(column: ListType, options: ConversionOptions, names: Names |
 
 
 def _map_converter(column: MapType, options: ConversionOptions, names: Names | None) -> Converter:
-    to_key = column_converter(column.key_type, options, names)
+    to_key = column_converter(column.key_type, replace(options, declared=None), names)
     to_value = column_converter(column.value_type, options, names)
     required = column.value_required
     hashable = not isinstance(column.key_type, StructType | ListType | MapType)
@@ -397,7 +407,7 @@ def _by_column(
 
 
 class _StructPlans:
-    """Conversion steps by struct schema, which defines defaults for nulls and timestamp units."""
+    """Conversion steps by struct schema, which defines defaults for nulls and meanings."""
 
     _KEPT = 64
 
@@ -420,25 +430,20 @@ class _StructPlans:
         return plan[1] or usual, fields
 
     def _steps(self, schema: ConnectSchema) -> list[Step] | None:
-        units = {name: unit for name, inner in schema.fields if (unit := declared_unit(inner))}
-        if not units:
+        declared = {n: of_items(s) for n, s in schema.fields if has_meaning(of_items(s))}
+        if not declared:
             return None
-        return [(c.name, c.required, self._converter(c, units), c.default) for c in self._columns]
+        return [
+            (c.name, c.required, self._converter(c, declared), c.default) for c in self._columns
+        ]
 
-    def _converter(self, column: _Column, units: Mapping[str, TimestampUnit]) -> Converter:
-        unit = next((units[s] for s in column.sources if s in units), None)
-        if unit is None or isinstance(column.kind, StructType):
+    def _converter(
+        self, column: _Column, declared: Mapping[str, ConnectSchema | None]
+    ) -> Converter:
+        schema = next((declared[s] for s in column.sources if s in declared), None)
+        if schema is None:
             return column.convert
-        return column_converter(column.kind, replace(self._options, number_unit=unit))
-
-
-def declared_unit(schema: ConnectSchema | None) -> TimestampUnit | None:
-    """Return the time unit that a schema (or its items' schema) declares for plain numbers."""
-    while schema is not None and schema.type in ("array", "map"):
-        schema = schema.value_schema
-    if schema is None or schema.type != "int64":
-        return None
-    return schema.unit or _NAMED_UNITS.get(schema.name or "")
+        return column_converter(column.kind, replace(self._options, declared=schema))
 
 
 def _defaults(schema: ConnectSchema) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def time_converter(losses: TruncationCounts, unit: TimestampUnit = "ms") -> Call
             seconds: int = (value.hour * 60 + value.minute) * 60 + value.second
             return seconds * 1_000_000 + int(value.microsecond)
         elif kind in _NUMBERS:
-            return _time_of(whole(value, LONG_MIN, LONG_MAX, "time"), unit, losses)
+            return _time_of(value, unit, losses)
         else:
             raise wrong_type(value, "time")
         return _time_of(millis, "ms", losses)
@@ -169,7 +169,7 @@ def time_converter(losses: TruncationCounts, unit: TimestampUnit = "ms") -> Call
     return to_time
 
 
-def _time_of(number: int, unit: TimestampUnit, losses: TruncationCounts) -> int:
+def _time_of(number: Any, unit: TimestampUnit, losses: TruncationCounts) -> int:
     micros = _from_number(number, unit, losses)
     if 0 <= micros < _DAY_US:
         return micros
@@ -274,6 +274,15 @@ def _from_number(value: Any, unit: TimestampUnit, losses: TruncationCounts) -> i
         return micros
     number = int(value) if type(value) in INTEGERS else whole_number(value)
     return number * _UNIT_US[unit]
+
+
+def utc_day(text: str) -> Date:
+    """Return the day of an ISO timestamp, in UTC.
+
+    Raises:
+        Unconvertible: bad_text.
+    """
+    return Date(_parse_timestamp(text, zoned=True)[0] // _DAY_US)
 
 
 def _from_datetime(value: dt.datetime, *, zoned: bool) -> int:

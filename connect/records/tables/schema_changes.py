@@ -32,7 +32,8 @@ from pyiceberg.types import (
 
 from connect.config.connector import ConnectorConfig
 from connect.errors import RecordError
-from connect.records.tables.type_inference import DECIMAL_PRECISION_MAX, PLACEHOLDER_ID, list_of
+from connect.records.conversion.numbers import DECIMAL_PRECISION_MAX
+from connect.records.tables.type_inference import PLACEHOLDER_ID, list_of
 
 Path = tuple[str, ...]
 

@@ -32,6 +32,7 @@ from pyiceberg.types import (
 from connect.config.connector import ConnectorConfig
 from connect.errors import RecordError
 from connect.model.records import ConnectSchema, SinkRecord, Struct
+from connect.records.conversion.numbers import DECIMAL_PRECISION_MAX
 from connect.records.conversion.row_converter import Names, mapped_names
 from connect.records.conversion.text import java_text
 from connect.records.row_operations import field_names
@@ -45,7 +46,7 @@ from connect.records.tables.schema_changes import (
     full_names,
 )
 from connect.records.tables.table_creation import check_type
-from connect.records.tables.type_inference import DECIMAL_PRECISION_MAX, infer_type, type_of
+from connect.records.tables.type_inference import column_type, infer_type
 
 
 def changes(
@@ -132,7 +133,6 @@ class _Finder:
         self._kept = kept
         self._identifiers = [f"{schema.find_column_name(i)}." for i in schema.identifier_field_ids]
         self._config = config
-        self._force_optional = config.schema_force_optional
         self._fold = config.schema_case_insensitive and names is None
         self._names = names
         self._fields: dict[int, dict[str, NestedField]] = {}
@@ -165,7 +165,7 @@ class _Finder:
         for name, inner in schema.fields:
             field = fields.get(self._key(name))
             if field is None:
-                self._add(path, name, type_of(inner, force_optional=self._force_optional))
+                self._add(path, name, column_type(inner, self._config))
             else:
                 lacked.discard(field.name)
                 self._existing((*path, field.name), field, values.get(name), inner)

@@ -27,7 +27,7 @@ from connect.records.tables.folder_columns import folder_struct
 from connect.records.tables.partition_spec import spec_for
 from connect.records.tables.sort_order import sort_order_for
 from connect.records.tables.table_location import check_names, location_for
-from connect.records.tables.type_inference import check_level, infer_type, type_of
+from connect.records.tables.type_inference import check_level, column_type, infer_type
 
 # Iceberg's Java library sets this property on new tables
 DEFAULT_PROPERTIES: Final[Mapping[str, str]] = {"write.parquet.compression-codec": "zstd"}
@@ -116,7 +116,7 @@ def schema_for_record(
 def _type(record: SinkRecord, config: ConnectorConfig) -> StructType:
     kind: IcebergType | None
     if record.value_schema is not None:
-        kind = type_of(record.value_schema, force_optional=config.schema_force_optional)
+        kind = column_type(record.value_schema, config)
     else:
         kind = infer_type(record.value)
         if kind is None:

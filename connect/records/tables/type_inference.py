@@ -38,19 +38,19 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from connect.config.connector import ConnectorConfig
 from connect.errors import RecordError
 from connect.model.records import ConnectSchema, Date, Float32, Int32, Time, Timestamp
-from connect.records.conversion.numbers import LONG_MAX, LONG_MIN
+from connect.records.conversion.named_values import DECIMAL_NAME, typed_column
+from connect.records.conversion.numbers import DECIMAL_PRECISION_MAX, LONG_MAX, LONG_MIN
 from connect.records.conversion.text import java_text
 
 PLACEHOLDER_ID: Final = 0
-DECIMAL_PRECISION_MAX: Final = 38
 COLUMN_LEVELS_MAX: Final = 40
 """Structs, lists and maps inside each other. Readers have limits: Arrow's C interface 64 levels,
 its Parquet reader 100, of which a list takes two."""
 
 _NESTED: Final = frozenset({"struct", "array", "map"})
-_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _LOGICAL: Final[Mapping[tuple[str, str | None], IcebergType]] = {
     ("int32", "org.apache.kafka.connect.data.Date"): DateType(),
     ("int32", "org.apache.kafka.connect.data.Time"): TimeType(),
@@ -188,20 +188,40 @@ def optional_field(name: str, kind: IcebergType) -> NestedField:
     return NestedField(field_id=PLACEHOLDER_ID, name=name, field_type=kind, required=False)
 
 
-def type_of(schema: ConnectSchema, *, force_optional: bool, level: int = 0) -> IcebergType:
+def column_type(schema: ConnectSchema, config: ConnectorConfig) -> IcebergType:
+    """Return the type of a new column, or of a record, as a connector's configuration says.
+
+    Raises:
+        RecordError: no column type corresponds to the schema.
+    """
+    named = partial(typed_column, has_times=config.is_iceberg) if config.has_typed_columns else None
+    return type_of(schema, force_optional=config.schema_force_optional, named=named)
+
+
+def type_of(
+    schema: ConnectSchema,
+    *,
+    force_optional: bool,
+    level: int = 0,
+    named: Callable[[ConnectSchema], IcebergType | None] | None = None,
+) -> IcebergType:
     """Return the type of a Connect schema.
 
     Args:
         schema: the schema.
         force_optional: make nested fields, elements and values optional in any case.
         level: of the type; as ``check_level``.
+        named: returns the type by the schema's name; None, or if it returns None: as the Java sink.
 
     Raises:
         RecordError: no column type corresponds to the schema.
     """
+    kind = None if named is None else named(schema)
+    if kind is not None:
+        return kind
     if schema.type in _NESTED:
         check_level(level)
-    part_of = partial(type_of, force_optional=force_optional, level=level + 1)
+    part_of = partial(type_of, force_optional=force_optional, level=level + 1, named=named)
     if schema.type == "struct":
         return StructType(
             *(
@@ -229,7 +249,7 @@ def type_of(schema: ConnectSchema, *, force_optional: bool, level: int = 0) -> I
             value_type=part_of(value),
             value_required=not (force_optional or value.optional),
         )
-    if schema.type == "bytes" and schema.name == _DECIMAL:
+    if schema.type == "bytes" and schema.name == DECIMAL_NAME:
         return _decimal_of(schema)
     kind = _LOGICAL.get((schema.type, schema.name)) or _PRIMITIVE.get(schema.type)
     if kind is None:

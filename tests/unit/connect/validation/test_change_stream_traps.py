@@ -37,6 +37,16 @@ TRAPS: list[tuple[str, dict[str, str], str]] = [
         "value.converter.schemas.enable is false: by Debezium's defaults",
     ),
     (
+        "changes_without_schema",
+        {**UPSERTS, "iceberg.tables.cdc-field": "__deleted", **SCHEMALESS},
+        "value.converter.schemas.enable is false: by Debezium's defaults",
+    ),
+    (
+        "types_without_schema",
+        {**SCHEMALESS, "icefloe.debezium.types": "typed"},
+        "icefloe.debezium.types is typed, but value.converter.schemas.enable is false",
+    ),
+    (
         "keys_without_fields",
         {**CREATED, "iceberg.tables.upsert-mode-enabled": "true"},
         "key.converter gives keys without fields",
@@ -110,6 +120,7 @@ SAFE: list[tuple[str, dict[str, str]]] = [
     ("schema.content", {**DEBEZIUM, **SCHEMALESS, "value.converter.schema.content": "{}"}),
     ("the unit is known", {**DEBEZIUM, **SCHEMALESS, "iceberg.tables.timestamp-unit": "us"}),
     ("no envelope", SCHEMALESS),
+    ("types with schemas", {"value.converter": JSON, "icefloe.debezium.types": "typed"}),
     ("key columns of all tables", {**NO_KEY, "iceberg.tables.default-id-columns": "id"}),
     ("key columns of a table", {**NO_KEY, f"{ORDERS}id-columns": "id"}),
     ("keys with fields", {**NO_KEY, "key.converter": JSON}),

@@ -201,7 +201,7 @@ def test_an_unknown_key_has_the_nearest_known_one(wrong: str, nearest: str) -> N
         ),
         ({"iceberg.tables.default-location": "lake/x"}, "iceberg.tables.default-location"),
         ({"iceberg.table.shop.orders.location": "${x}"}, "iceberg.table.shop.orders.location"),
-        ({"iceberg.tables.timestamp-unit": "ns"}, "iceberg.tables.timestamp-unit"),
+        ({"iceberg.tables.timestamp-unit": "min"}, "iceberg.tables.timestamp-unit"),
         ({"iceberg.tables.unmatched": "x"}, "iceberg.tables.unmatched"),
         ({"name": "a/b"}, "name"),
         ({"name": ""}, "name"),
