@@ -2,9 +2,9 @@
 
 Rules of this file:
 - Documents are decoded as documents without schema. Then each value is checked against its schema.
-  Values that the schema's reader reads differently from plain JSON (bytes, decimals, choices,
-  32-bit floats, maps whose keys are not text) are decoded as null. A row with such a value goes to
-  the record path.
+  Values without a column form (choices, maps whose keys are not text, decimals as numbers) are
+  decoded as null. A row with such a value goes to the record path.
+- Bytes and decimals are decoded as texts in base64, 32-bit floats as doubles.
 - All fields of the schema are decoded, also those that no table asks for: the record path refuses a
   document for any of them.
 """
@@ -12,7 +12,7 @@ Rules of this file:
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -25,15 +25,17 @@ from connect.records.conversion.row_converter import declared_unit
 from connect.records.converters.json.json_converter import JsonConverter
 from connect.records.converters.json.json_schema_data import ONE_OF
 from worker.batch.blocks import one_chunk
+from worker.convert.decimals import DECIMAL_DIGITS, decimals
 from worker.convert.scalars import (
     Doubt,
-    ambiguous_doubles,
+    checked_doubles,
     integers,
     join,
     masked,
     some,
     valid_rows,
 )
+from worker.decode.base64_texts import bytes_of
 from worker.decode.column_builders import without_ends
 from worker.decode.scanned_json import json_decoder
 
@@ -54,9 +56,37 @@ _LOGICAL: Final = {
     _CONNECT + "Timestamp": (pa.timestamp("ms", "UTC"), *_RANGES["int64"]),
 }
 
+_DECIMAL: Final = _CONNECT + "Decimal"
+_PLAIN: Final[Mapping[str, pa.DataType]] = {
+    **dict.fromkeys(_RANGES, pa.int64()),
+    "string": pa.string(),
+    "bytes": pa.string(),
+    "boolean": pa.bool_(),
+    "float32": pa.float64(),
+    "float64": pa.float64(),
+}
+
+
+def _scale(schema: ConnectSchema) -> int | None:
+    """Return the scale of a decimal schema; None where no column has it."""
+    try:
+        scale = int((schema.parameters or {}).get("scale", ""))
+    except ValueError:
+        return None
+    return scale if 0 <= scale <= DECIMAL_DIGITS else None
+
+
+def _has_other_reader(schema: ConnectSchema) -> bool:
+    """Return whether a logical name is that of another type, or of a decimal without a column."""
+    if schema.name == _DECIMAL:
+        return schema.type != "bytes" or _scale(schema) is None
+    return schema.name in _LOGICAL and schema.type not in _RANGES
+
 
 def _decoded_as(schema: ConnectSchema) -> pa.DataType:
     """Return the plain JSON type of a schema; null where only the record path reads it."""
+    if _has_other_reader(schema):
+        return pa.null()
     if schema.type == "struct" and schema.name != ONE_OF:
         return pa.struct([(name, _decoded_as(inner)) for name, inner in schema.fields])
     if schema.type == "array" and schema.value_schema is not None:
@@ -66,12 +96,7 @@ def _decoded_as(schema: ConnectSchema) -> pa.DataType:
         assert schema.value_schema is not None
         inner = _decoded_as(schema.value_schema)
         return inner if pa.types.is_null(inner) else pa.map_(pa.string(), inner)
-    if schema.name == _CONNECT + "Decimal":
-        return pa.null()
-    if schema.type in _RANGES:
-        return pa.int64()
-    plain = {"string": pa.string(), "boolean": pa.bool_(), "float64": pa.float64()}
-    return plain.get(schema.type, pa.null())
+    return _PLAIN.get(schema.type, pa.null())
 
 
 class TypedJson:
@@ -135,8 +160,10 @@ def _held(
     elif pa.types.is_int64(expected):
         values, more = _held_integers(column, schema)
     elif pa.types.is_float64(expected):
-        filled = column.fill_null(1.0) if column.null_count else column
-        values, more = column, some(ambiguous_doubles(filled.to_numpy(zero_copy_only=False)))
+        narrow = pa.float32() if schema.type == "float32" else pa.float64()
+        values, more = checked_doubles(column, narrow)
+    elif schema.type == "bytes":
+        values, more = _held_bytes(column, schema)
     else:
         values, more = column, None
     return values, join(ambiguous, more)
@@ -203,6 +230,15 @@ def _held_list(
     mask = pa.array(~valid_rows(column)) if column.null_count else None
     moved = pa.array((offsets - start).astype(np.int32))
     return pa.ListArray.from_arrays(moved, values, mask=mask), rows
+
+
+def _held_bytes(column: pa.Array, schema: ConnectSchema) -> tuple[pa.Array, Doubt | None]:
+    values, ambiguous = bytes_of(column)
+    scale = _scale(schema) if schema.name == _DECIMAL else None
+    if scale is None:
+        return values, ambiguous
+    numbers, more = decimals(values, scale)
+    return numbers, join(ambiguous, more)
 
 
 def _held_integers(column: pa.Array, schema: ConnectSchema) -> tuple[pa.Array, Doubt | None]:
