@@ -1,8 +1,8 @@
 """CPU seconds per million records of the pipeline, for streams unlike payments.
 
-``python -m tests.bench.streams [--streams numeric,schemas] [--records 20000] [--rounds 3]``. One
-process, no Spark, no broker, as ``tests.bench.formats``. ``alone`` counts records that took the
-record path.
+``python -m tests.bench.streams [--streams numeric,schemas] [--records 20000] [--rounds 3]
+[--alone]``. One process, no Spark, no broker, as ``tests.bench.formats``. ``alone`` counts records
+that took the record path.
 """
 
 from __future__ import annotations
@@ -33,8 +33,14 @@ from worker.pipeline import record_fallback
 from worker.pipeline.pipeline import PipelineSpec, run
 
 BATCH_ROWS = 10_000
+SCHEMAS = 40
 _DATA = "org.apache.kafka.connect.data."
+EVOLVING = {
+    "value.converter.schemas.enable": "true",
+    "iceberg.tables.evolve-schema-enabled": "true",
+}
 DEBEZIUM = {
+    **EVOLVING,
     "transforms": "d",
     "transforms.d.type": "org.apache.iceberg.connect.transforms.DebeziumTransform",
 }
@@ -73,6 +79,18 @@ PLAIN = [
     _field("due", "int32", name="io.debezium.time.Date", version=1),
     _field("reference", "string"),
 ]
+CDC = _field(
+    "_cdc",
+    "struct",
+    fields=[
+        _field("op", "string"),
+        _field("ts", "int64", name=_DATA + "Timestamp", version=1),
+        _field("offset", "int64"),
+        _field("source", "string"),
+        _field("target", "string"),
+        _field("key", "string"),
+    ],
+)
 NUMERIC = _field("amount", "bytes", name=_DATA + "Decimal", version=1, parameters={"scale": "2"})
 TYPES = [
     NUMERIC,
@@ -201,7 +219,7 @@ def _events(
 
 
 def _schemas(rng: random.Random, number: int) -> bytes:
-    own = rng.randrange(40)
+    own = rng.randrange(SCHEMAS)
     schema = {"type": "struct", "optional": False, "name": f"s{own}", "fields": PLAIN}
     return b'{"schema":%b,"payload":%b}' % (_text(schema), _text(_plain(rng, number)))
 
@@ -220,7 +238,7 @@ class Stream:
 
     Attributes:
         make: a value by rng and number.
-        fields: of the table, besides ``_cdc``.
+        fields: of the table.
         keys: of the connector.
         headers: of each record.
         share: of the number of records asked for.
@@ -233,14 +251,11 @@ class Stream:
     share: float = 1.0
 
 
-_ENVELOPE = {"value.converter.schemas.enable": "true"}
 STREAMS: Mapping[str, Stream] = {
-    "plain": Stream(_events(PLAIN, _plain), PLAIN, {**_ENVELOPE, **DEBEZIUM}),
-    "numeric": Stream(
-        _events([*PLAIN, NUMERIC], _numeric), [*PLAIN, NUMERIC], {**_ENVELOPE, **DEBEZIUM}
-    ),
-    "types": Stream(_events([*PLAIN, *TYPES], _types), [*PLAIN, *TYPES], {**_ENVELOPE, **DEBEZIUM}),
-    "schemas": Stream(_schemas, PLAIN, _ENVELOPE),
+    "plain": Stream(_events(PLAIN, _plain), [*PLAIN, CDC], DEBEZIUM),
+    "numeric": Stream(_events([*PLAIN, NUMERIC], _numeric), [*PLAIN, NUMERIC, CDC], DEBEZIUM),
+    "types": Stream(_events([*PLAIN, *TYPES], _types), [*PLAIN, *TYPES, CDC], DEBEZIUM),
+    "schemas": Stream(_schemas, PLAIN, EVOLVING),
     "header": Stream(lambda r, n: _text(_plain(r, n)), PLAIN, FILTER, (("source", b"shop"),)),
     "texts": Stream(_long, PLAIN, {}, share=0.1),
 }
@@ -268,7 +283,9 @@ def batches(stream: Stream, count: int) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
-def measure(stream: Stream, given: list[pa.RecordBatch]) -> tuple[float, int, int]:
+def measure(
+    stream: Stream, given: list[pa.RecordBatch], *, alone_only: bool = False
+) -> tuple[float, int, int]:
     """Return the CPU seconds, the rows written, and the records that took the record path."""
     alone = [0]
     take = record_fallback.RecordPath.take
@@ -278,7 +295,11 @@ def measure(stream: Stream, given: list[pa.RecordBatch]) -> tuple[float, int, in
         return take(self, *args, **more)
 
     with tempfile.TemporaryDirectory() as folder:
-        spec = PipelineSpec(config(**stream.keys), (plan(Path(folder), table_of(stream.fields)),))
+        spec = PipelineSpec(
+            config(**stream.keys),
+            (plan(Path(folder), table_of(stream.fields)),),
+            reference_only=alone_only,
+        )
         blocks = [batch.select(list(spec.columns())) for batch in given]
         record_fallback.RecordPath.take = counted  # type: ignore[method-assign]
         began = time.process_time()
@@ -295,12 +316,13 @@ def main() -> None:
     parser.add_argument("--streams", default=",".join(STREAMS))
     parser.add_argument("--records", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--alone", action="store_true", help="all records by the record path")
     given = parser.parse_args()
     for name in given.streams.split(","):
         stream = STREAMS[name]
         count = int(given.records * stream.share)
         records = list(batches(stream, count))
-        runs = [measure(stream, records) for _ in range(given.rounds)]
+        runs = [measure(stream, records, alone_only=given.alone) for _ in range(given.rounds)]
         used, rows, alone = min(runs)
         line = {
             "stream": name,

@@ -24,7 +24,7 @@ from connect.records.conversion.row_converter import NAME_MAPPING_PROPERTY
 from connect.records.record_path import ReferencePath
 from connect.records.routing import TOMBSTONE_UNROUTABLE, UNMATCHED, WITHOUT_TABLE
 from connect.records.row_operations import ChangeRules, Operation
-from connect.records.tables.schema_evolution import changes
+from connect.records.tables.schema_evolution import FittingSchemas, changes
 from connect.records.tables.table_creation import table_for
 from worker.batch.descriptors import DeadLetter, SchemaRequest, TableRequest
 from worker.batch.error_rows import DEAD_LETTERS_FULL, RECORD_FAILED, REFUSALS
@@ -99,6 +99,7 @@ class RecordPath:
         self._dead_letter_bytes = 0
         self._changes = changes
         self._rules = ChangeRules(spec.config)
+        self._fitting = FittingSchemas(spec.config)
         self._rows: dict[str, _TableRows] = {}
 
     def take(
@@ -270,6 +271,8 @@ class RecordPath:
             return False
         mapping = table.plan.properties.get(NAME_MAPPING_PROPERTY)
         name, names = table.plan.name, table.plan.partition_names
+        if self._fitting.fits(table.schema, record, mapping, name):
+            return False
         missing = changes(table.schema, record, self._config, mapping, names, table_name=name)
         if not missing:
             return False

@@ -129,8 +129,11 @@ def with_nulls(schema: ConnectSchema, read: Reader, *, default_for_null: bool) -
     """Return a reader that converts null to the default or None, or rejects it."""
     default, optional, kind = schema.default, schema.optional, schema.type
     fill = default_for_null and default is not None
+    as_is = _READ_AS_IS.get(read)
 
     def read_or_null(value: Any) -> Any:
+        if type(value) is as_is:
+            return value
         if value is not None:
             return read(value)
         if fill:
@@ -290,6 +293,8 @@ _SCALARS: Final[Mapping[str, Reader]] = {
     "string": _string,
     "bytes": _bytes,
 }
+
+_READ_AS_IS: Final[Mapping[Reader, type]] = {_boolean: bool, _string: str}
 
 
 def scalar_reader(kind: str) -> Reader:
