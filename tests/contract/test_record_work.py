@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, NestedField
 
 from tests.bench.streams import SCHEMAS, STREAMS, batches, measure
+from tests.differential.support import config, plan, run_batches, source
 from tests.support.counted_calls import counted_calls
 
 RECORDS = 600
@@ -31,3 +36,13 @@ def test_a_record_alone_costs_one_parse_and_no_search_for_changes(name: str) -> 
     assert calls["changes"] <= 2 * schemas
     assert calls["struct_like"] <= schemas
     assert calls["_StructPlans._steps"] <= 4 * schemas
+
+
+def test_records_that_take_the_record_path_have_a_reason(tmp_path: Path) -> None:
+    """Each one is counted once; tombstones are none of them."""
+    table = plan(tmp_path, Schema(NestedField(1, "a", IntegerType(), required=False)))
+    values = [*[b'{"a":1}'] * 9, b'{"a":', *[b'{"a":3000000000}'] * 2, None]
+    result = run_batches(config(**{"errors.tolerance": "all"}), [table], [source(values)])
+    (progress,) = result.progress.values()
+    assert progress.alone == {"not_decoded": 1, "not_converted": 2}
+    assert (progress.written, progress.dropped, progress.dead_lettered) == (9, 1, 3)
