@@ -15,7 +15,7 @@ from tests.support.counted_calls import counted_calls
 RECORDS = 600
 
 
-@pytest.mark.parametrize("name", ["plain", "numeric", "types"])
+@pytest.mark.parametrize("name", ["plain", "numeric", "types", "header"])
 def test_no_record_of_common_streams_takes_the_record_path(name: str) -> None:
     """Also with bytes, decimals, 32-bit floats, and structs and lists of them."""
     stream = STREAMS[name]
