@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.types import (
@@ -21,7 +17,6 @@ from pyiceberg.types import (
     DoubleType,
     FloatType,
     IcebergType,
-    ListType,
     LongType,
     NestedField,
     StringType,
@@ -33,10 +28,18 @@ from connect.records.converters.json.json_schema_data import readable_json_schem
 from connect.records.tables.schema_changes import SchemaChanges, apply_changes, merge
 from connect.records.tables.type_inference import type_of
 from tests.differential.both_paths import ALL, both
-from tests.differential.cases import RECORDS, VALUES
-from tests.differential.examples import generated, part
+from tests.differential.cases import VALUES
+from tests.differential.examples import part
 from tests.differential.support import JSON, config, plan, rows_of, run_batches, source
-from tests.golden.records_model import schema_of
+from tests.differential.typed_fields import (
+    CONNECT,
+    FIELDS,
+    GOOD,
+    VARIABLE,
+    envelope,
+    lines,
+    table_of,
+)
 from worker.batch.pipeline_spec import ChangePlan
 
 CHAIN = {
@@ -45,210 +48,6 @@ CHAIN = {
     "transforms.i.exclude": "unused",
 }
 JSON_SCHEMA = "io.confluent.connect.json.JsonSchemaConverter"
-_CONNECT = "org.apache.kafka.connect.data."
-DECIMAL = {
-    "type": "bytes",
-    "optional": True,
-    "name": _CONNECT + "Decimal",
-    "parameters": {"scale": "2"},
-}
-VARIABLE = {
-    "type": "struct",
-    "name": "io.debezium.data.VariableScaleDecimal",
-    "fields": [{"field": "scale", "type": "int32"}, {"field": "value", "type": "bytes"}],
-}
-FIELDS: dict[str, dict[str, Any]] = {
-    "int8": {"type": "int8", "optional": True},
-    "int32": {"type": "int32", "optional": False},
-    "int64": {"type": "int64", "optional": True},
-    "float": {"type": "float", "optional": True},
-    "double": {"type": "double", "optional": True},
-    "boolean": {"type": "boolean", "optional": True},
-    "string": {"type": "string", "optional": True},
-    "required": {"type": "string", "optional": False},
-    "default": {"type": "int64", "optional": True, "default": 9},
-    "bytes": {"type": "bytes", "optional": True},
-    "date": {"type": "int32", "optional": True, "name": _CONNECT + "Date"},
-    "time": {"type": "int32", "optional": True, "name": _CONNECT + "Time"},
-    "timestamp": {"type": "int64", "optional": True, "name": _CONNECT + "Timestamp"},
-    "micros": {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTimestamp"},
-    "decimal": DECIMAL,
-    "other date": {"type": "string", "optional": True, "name": _CONNECT + "Date"},
-    "default decimal": {**DECIMAL, "default": "AQ=="},
-    "point": {
-        "type": "struct",
-        "optional": True,
-        "fields": [
-            {"field": "x", "type": "double"},
-            {"field": "wkb", "type": "bytes", "optional": True},
-        ],
-    },
-    "variable decimal": {**VARIABLE, "optional": True},
-    "decimals": {"type": "array", "optional": True, "items": DECIMAL},
-    "floats": {"type": "array", "optional": True, "items": {"type": "float", "optional": True}},
-    "map of bytes": {
-        "type": "map",
-        "optional": True,
-        "keys": {"type": "string"},
-        "values": {"type": "bytes"},
-    },
-    "list": {"type": "array", "optional": True, "items": {"type": "int64", "optional": True}},
-    "strict list": {"type": "array", "optional": True, "items": {"type": "int32"}},
-    "map": {
-        "type": "map",
-        "optional": True,
-        "keys": {"type": "string"},
-        "values": {"type": "int64", "optional": True},
-    },
-    "struct": {
-        "type": "struct",
-        "optional": True,
-        "fields": [
-            {"field": "a", "type": "int32", "optional": False},
-            {"field": "b", "type": "string", "optional": True, "default": "d"},
-        ],
-    },
-}
-
-
-def envelope(field: dict[str, Any]) -> dict[str, Any]:
-    fields = [{"field": "c", **field}, {"field": "n", "type": "int64", "optional": True}]
-    return {"type": "struct", "optional": False, "fields": fields}
-
-
-def table_of(schema: dict[str, Any]) -> Schema:
-    found = schema_of(schema)
-    assert found is not None
-    kind = type_of(found, force_optional=True)
-    assert isinstance(kind, StructType)
-    return assign_fresh_schema_ids(Schema(*kind.fields))
-
-
-def lines(good: str, values: Sequence[str] = VALUES) -> Iterator[bytes]:
-    for i, value in enumerate(values):
-        for _ in range(3):
-            yield f'{{"c":{good},"n":{i}}}'.encode()
-        yield f'{{"c":{value},"n":{i}}}'.encode()
-    yield from (record for record in RECORDS if record is not None)
-
-
-GOOD = {"string": '"x"', "required": '"x"', "boolean": "true", "bytes": '"AQ=="', "map": "{}"} | {
-    "list": "[1]",
-    "strict list": "[1]",
-    "struct": '{"a":1}',
-    "decimal": '"AQ=="',
-    "default decimal": '"AQ=="',
-    "double": "1.5",
-    "other date": '"2024-01-02"',
-    "point": '{"x":1.5,"wkb":"AQ=="}',
-    "variable decimal": '{"scale":1,"value":"AQ=="}',
-    "decimals": '["AQ=="]',
-    "floats": "[1.5]",
-    "map of bytes": '{"k":"AQ=="}',
-}
-
-
-BASE64 = [
-    *("", "AQ==", "AQI=", "AQID", "AQIDBA==", "/+8=", "gA==", "AR==", "Af==", "f/////////8="),
-    *("AIAAAAAAAAAA", "A" * 24, "A" * 20 + "BA==", "/" * 20 + "/w==", "gAAAAAAAAAAAAAAAAAAAAA=="),
-    *(
-        "A" * 400,
-        "AQ",
-        "AQ=",
-        "A===",
-        "====",
-        "==",
-        "AQ==AQ==",
-        "AQI=AQID",
-        "A=ID",
-        "AQID====",
-        "AQ*D",
-    ),
-    *(
-        "AQ\\u003d=",
-        "\\u0041Q==",
-        "AQ-_",
-        "AQ==\\n",
-        " AQ==",
-        "\u00e9A==",
-        "B8LcAHcnW69CGTdQUIwvPA==",
-    ),
-    *("Swcj7yW4FdL5iH//////////", "B4XyKBNF4r1KdRRlXZkAAAA="),
-]
-
-
-def around(text: str, name: str) -> str:
-    """A text as the value of a field of ``FIELDS``, or within it."""
-    form = {
-        "point": '{"x":1.5,"wkb":"%s"}',
-        "variable decimal": '{"scale":3,"value":"%s"}',
-        "decimals": '["AQ==","%s"]',
-        "map of bytes": '{"k":"%s"}',
-    }.get(name, '"%s"')
-    return form % text
-
-
-@pytest.mark.parametrize("kind", [None, DecimalType(12, 2), DecimalType(38, 5)], ids=str)
-@pytest.mark.parametrize(
-    "name", ["bytes", "decimal", "point", "variable decimal", "decimals", "map of bytes"]
-)
-def test_base64_is_equal_on_both_paths(name: str, kind: IcebergType | None, tmp_path: Path) -> None:
-    """Complete and broken texts, long and short numbers, in columns of several types."""
-    if kind is not None and "decimal" not in name:
-        kind = None
-    schema = envelope(FIELDS[name])
-    table = table_of(schema)
-    if kind is not None:
-        own = ListType(9, kind, element_required=False) if name == "decimals" else kind
-        table = Schema(NestedField(1, "c", own, required=False), table.fields[1])
-    values = [around(text, name) for text in BASE64]
-    head = b'{"schema":' + json.dumps(schema).encode() + b',"payload":'
-    records = [head + line + b"}" for line in lines(GOOD[name], values)]
-    connector = config(**{"value.converter.schemas.enable": "true", **ALL})
-    by_column, by_record = both(connector, [plan(tmp_path, table)], [source(records)])
-    assert by_column == by_record
-    assert by_column["rows"]["db.t1"]
-
-
-@generated(20)
-@given(
-    numbers=st.lists(
-        st.integers(-(2**70), 2**70) | st.integers(-(10**6), 10**6), min_size=1, max_size=40
-    ),
-    floats=st.lists(st.floats(width=32), min_size=1, max_size=9),
-    scale=st.integers(-3, 40),
-)
-def test_generated_numbers_are_equal_on_both_paths(
-    numbers: list[int], floats: list[float], scale: int, tmp_path: Path
-) -> None:
-    """Decimals of any scale, with their own or the schema's, and 32-bit floats."""
-    parameters = {"parameters": {"scale": str(scale)}}
-    fields = [
-        {"field": "d", **DECIMAL, **parameters},
-        {"field": "v", **VARIABLE, "optional": True},
-        {"field": "f", "type": "float", "optional": True},
-    ]
-    records = []
-    for place, number in enumerate(numbers):
-        data = number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
-        text = base64.b64encode(data).decode()
-        payload = {
-            "d": text,
-            "v": {"scale": scale + place % 3 - 1, "value": text},
-            "f": floats[place % len(floats)],
-        }
-        schema = {"type": "struct", "optional": False, "fields": fields}
-        records.append(json.dumps({"schema": schema, "payload": payload}).encode())
-    columns = (DecimalType(20, 4), DecimalType(38, 4), FloatType())
-    table = Schema(
-        *(
-            NestedField(i, name, kind, required=False)
-            for i, (name, kind) in enumerate(zip("dvf", columns, strict=True), 1)
-        )
-    )
-    connector = config(**{"value.converter.schemas.enable": "true", **ALL})
-    by_column, by_record = both(connector, [plan(tmp_path, table)], [source(records)])
-    assert by_column == by_record
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -512,7 +311,7 @@ def test_doubles_of_kafkas_converter_are_read(typed: bool, tmp_path: Path) -> No
 MICRO_TIME = {"type": "int64", "name": "io.debezium.time.MicroTime"}
 NANO_TIME = {"type": "int64", "name": "io.debezium.time.NanoTime"}
 # BIGINT UNSIGNED of MySQL: bigint.unsigned.handling.mode=precise
-UNSIGNED = {"type": "bytes", "name": _CONNECT + "Decimal", "parameters": {"scale": "0"}}
+UNSIGNED = {"type": "bytes", "name": CONNECT + "Decimal", "parameters": {"scale": "0"}}
 
 
 @pytest.mark.parametrize(
