@@ -6,11 +6,12 @@ import base64
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.types import (
     DecimalType,
     FloatType,
@@ -19,12 +20,17 @@ from pyiceberg.types import (
     LongType,
     NestedField,
     StringType,
+    StructType,
 )
 
+from connect.records.converters.json.json_schema_data import readable_json_schema
+from connect.records.tables.type_inference import type_of
 from tests.differential.both_paths import ALL, both
-from tests.differential.examples import generated
-from tests.differential.support import config, plan, source
+from tests.differential.cases import VALUES
+from tests.differential.examples import generated, part
+from tests.differential.support import config, plan, run_batches, source
 from tests.differential.typed_fields import (
+    CONNECT,
     DECIMAL,
     FIELDS,
     GOOD,
@@ -158,3 +164,98 @@ def test_many_schemas_in_any_order_are_equal_on_both_paths(count: int, tmp_path:
     connector = config(**{"value.converter.schemas.enable": "true", **ALL})
     by_column, by_record = both(connector, [plan(tmp_path, table)], [source(records)])
     assert by_column == by_record
+
+
+CHOICES: dict[str, list[dict[str, Any]]] = {
+    "integer, string": [{"type": "integer"}, {"type": "string"}],
+    "string, number, boolean": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}],
+    "number, string": [{"type": "number"}, {"type": "string"}],
+    "small, bytes": [
+        {"type": "integer", "connect.type": "int8"},
+        {"type": "string", "connect.type": "bytes"},
+    ],
+    "float, bytes": [
+        {"type": "number", "connect.type": "float32"},
+        {"type": "string", "connect.type": "bytes"},
+    ],
+    "decimal, integer": [
+        {
+            "type": "number",
+            "connect.type": "bytes",
+            "title": CONNECT + "Decimal",
+            "connect.parameters": {"scale": "2"},
+        },
+        {"type": "integer"},
+    ],
+    "integer, number": [{"type": "integer"}, {"type": "number"}],
+    "object, string": [
+        {"type": "object", "properties": {"x": {"type": "integer"}}},
+        {"type": "string"},
+    ],
+    "default": [{"type": "integer", "default": 7}, {"type": "string"}],
+}
+FORMS = {
+    "field": ("{}", "%s"),
+    "list": ('{"type": "array", "items": {}}', "[%s,1]"),
+    "object": ('{"type": "object", "properties": {"o": {}}}', '{"o":%s}'),
+    "map": (
+        '{"type": "object", "connect.type": "map", "additionalProperties": {}}',
+        '{"k":%s}',
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", CHOICES)
+def test_choices_are_equal_on_both_paths(name: str, form: str, tmp_path: Path) -> None:
+    """Values of each member and of none, in fields, lists, objects and maps."""
+    shape, text = FORMS[form]
+    is_null = [{"type": "null"}] if len(name) % 2 else []
+    choice = json.loads(shape.replace("{}", json.dumps({"oneOf": CHOICES[name] + is_null})))
+    properties = {"c": choice, "n": {"type": "integer"}}
+    schema = {"type": "object", "properties": properties}
+    file = tmp_path / "s.json"
+    file.write_text(json.dumps(schema))
+    found = readable_json_schema(json.dumps(schema), {}, optional_unless_required=False).schema
+    kind = type_of(found, force_optional=True)
+    assert isinstance(kind, StructType)
+    connector = config(
+        **{
+            "value.converter": "io.confluent.connect.json.JsonSchemaConverter",
+            "value.converter.schemas.enable": None,
+            "value.converter.schema.file": str(file),
+            **ALL,
+        }
+    )
+    odd = ['"NaN"', '"Infinity"', '"AQ=="', "null", '"x"', "5", "300", "1.5", "true", "-0", "1e2"]
+    odd += [*part(VALUES, len(name + form), of=6)]
+    records = [
+        f'{{"c":{text % value},"n":{place}}}'.encode()
+        for place, value in enumerate([x for value in odd for x in ("5", '"AQ=="', value)])
+    ]
+    table = assign_fresh_schema_ids(Schema(*kind.fields))
+    by_column, by_record = both(connector, [plan(tmp_path, table)], [source(records)])
+    assert by_column == by_record
+
+
+def test_choices_of_types_that_begin_differently_have_columns(tmp_path: Path) -> None:
+    """No record takes the record path for them."""
+    choice = {"oneOf": [{"type": "number"}, {"type": "string"}, {"type": "boolean"}]}
+    file = tmp_path / "s.json"
+    schema = json.dumps({"type": "object", "properties": {"c": choice}})
+    file.write_text(schema)
+    found = readable_json_schema(schema, {}, optional_unless_required=False).schema
+    kind = type_of(found, force_optional=True)
+    assert isinstance(kind, StructType)
+    table = assign_fresh_schema_ids(Schema(*kind.fields))
+    connector = config(
+        **{
+            "value.converter": "io.confluent.connect.json.JsonSchemaConverter",
+            "value.converter.schemas.enable": None,
+            "value.converter.schema.file": str(file),
+        }
+    )
+    records: list[bytes | None] = [b'{"c":%s}' % v for v in (b"1.5", b'"x"', b"true")] * 20
+    result = run_batches(connector, [plan(tmp_path, table)], [source(records)])
+    (progress,) = result.progress.values()
+    assert (progress.written, dict(progress.alone)) == (60, {})

@@ -2,8 +2,8 @@
 
 Rules of this file:
 - Documents are decoded as documents without schema. Then each value is checked against its schema.
-  Values without a column form (choices, maps whose keys are not text, decimals as numbers) are
-  decoded as null. A row with such a value goes to the record path.
+  Values without a column form (choices of types that begin alike, maps whose keys are not text,
+  decimals as numbers) are decoded as null. A row with such a value goes to the record path.
 - Bytes and decimals are decoded as texts in base64, 32-bit floats as doubles.
 - All fields of the schema are decoded, also those that no table asks for: the record path refuses a
   document for any of them.
@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from connect.model.records import ConnectSchema
 from connect.records.conversion.row_converter import declared_unit
 from connect.records.converters.json.json_converter import JsonConverter
+from connect.records.converters.json.json_schema import NOT_FINITE
 from connect.records.converters.json.json_schema_data import ONE_OF
 from worker.batch.blocks import one_chunk
 from worker.convert.decimals import DECIMAL_DIGITS, decimals
@@ -37,6 +38,7 @@ from worker.convert.scalars import (
 )
 from worker.decode.base64_texts import bytes_of
 from worker.decode.column_builders import without_ends
+from worker.decode.json_scan import is_choice
 from worker.decode.scanned_json import json_decoder
 
 Rows = npt.NDArray[np.int64]
@@ -89,7 +91,12 @@ def _decoded_as(schema: ConnectSchema) -> pa.DataType:
     """Return the plain JSON type of a schema; null where only the record path reads it."""
     if _has_other_reader(schema):
         return pa.null()
-    if schema.type == "struct" and schema.name != ONE_OF:
+    if schema.type == "struct" and schema.name == ONE_OF:
+        members = [pa.field(name, _decoded_as(inner)) for name, inner in schema.fields]
+        choice = pa.dense_union(members)
+        has_decimal = any(inner.name == _DECIMAL for _, inner in schema.fields)  # may be a number
+        return choice if is_choice(choice) and not has_decimal else pa.null()
+    if schema.type == "struct":
         return pa.struct([(name, _decoded_as(inner)) for name, inner in schema.fields])
     if schema.type == "array" and schema.value_schema is not None:
         inner = _decoded_as(schema.value_schema)
@@ -153,27 +160,25 @@ def _held(
         return pa.nulls(len(column)), join(ambiguous, some(valid_rows(column)))
     if pa.types.is_null(expected):
         return column, ambiguous
-    if pa.types.is_struct(expected):
-        values, more = _held_struct(column, schema, expected)
-    elif pa.types.is_list(expected):
-        values, more = _held_list(column, schema, expected)
-    elif pa.types.is_map(expected):
-        values, more = _held_map(column, schema, expected)
-    elif pa.types.is_int64(expected):
-        values, more = _held_integers(column, schema)
-    elif pa.types.is_float64(expected):
-        narrow = pa.float32() if schema.type == "float32" else pa.float64()
-        values, more = checked_doubles(column, narrow)
-    elif schema.type == "bytes":
-        values, more = _held_bytes(column, schema)
-    else:
-        values, more = column, None
+    hold = next((hold for is_such, hold in _NESTED if is_such(expected)), _held_scalar)
+    values, more = hold(column, schema, expected)
     return values, join(ambiguous, more)
+
+
+def _held_scalar(
+    column: pa.Array, schema: ConnectSchema, expected: pa.DataType
+) -> tuple[pa.Array, Doubt | None]:
+    if pa.types.is_int64(expected):
+        return _held_integers(column, schema)
+    if pa.types.is_float64(expected):
+        narrow = pa.float32() if schema.type == "float32" else pa.float64()
+        return checked_doubles(column, narrow)
+    return _held_bytes(column, schema) if schema.type == "bytes" else (column, None)
 
 
 def _is_same(actual: pa.DataType, expected: pa.DataType) -> bool:
     """Return whether the learned types are those of the schema, with structs as such."""
-    if pa.types.is_struct(expected):
+    if pa.types.is_struct(expected) or pa.types.is_union(expected):
         return bool(pa.types.is_struct(actual))
     if pa.types.is_list(expected):
         return bool(pa.types.is_list(actual))
@@ -199,6 +204,21 @@ def _held_struct(
     if not children:
         return column, ambiguous
     return pa.StructArray.from_arrays(children, names=names, mask=mask), ambiguous
+
+
+def _held_choice(
+    column: pa.Array, schema: ConnectSchema, expected: pa.DataType
+) -> tuple[pa.Array, Doubt | None]:
+    """Check the members of a choice; texts that a number's reader takes are ambiguous."""
+    values, ambiguous = _held_struct(column, schema, expected)
+    members = list(range(expected.num_fields))
+    if any(pa.types.is_floating(expected.field(i).type) for i in members):
+        for i in members:
+            if pa.types.is_string(expected.field(i).type):
+                texts = pc.struct_field(column, [i])
+                is_number = pc.is_in(texts, pa.array(sorted(NOT_FINITE)))
+                ambiguous = join(ambiguous, some(is_number.to_numpy(zero_copy_only=False)))
+    return values, ambiguous
 
 
 def _held_map(
@@ -232,6 +252,14 @@ def _held_list(
     mask = pa.array(~valid_rows(column)) if column.null_count else None
     moved = pa.array((offsets - start).astype(np.int32))
     return pa.ListArray.from_arrays(moved, values, mask=mask), rows
+
+
+_NESTED: Final = (
+    (pa.types.is_union, _held_choice),
+    (pa.types.is_struct, _held_struct),
+    (pa.types.is_list, _held_list),
+    (pa.types.is_map, _held_map),
+)
 
 
 def _held_bytes(column: pa.Array, schema: ConnectSchema) -> tuple[pa.Array, Doubt | None]:

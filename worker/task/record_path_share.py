@@ -21,7 +21,7 @@ RECORDS_MIN: Final = 1_000
 CURES: Final = {
     "no_column_form": "replace the converters and transformations that have no column form",
     "not_decoded": "let the source send the fields of each topic in one order and with one type, "
-    "decimals as texts or bytes, and no choices",
+    "decimals as texts or bytes, and choices of a number, a text and a boolean only",
     "not_converted": "give the columns of the table the types of the fields",
 }
 

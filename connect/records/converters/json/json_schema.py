@@ -229,8 +229,8 @@ def _struct(source: Mapping[str, Any], parts: dict[str, Any], nulls: bool, depth
 _COMPOUND: Final = {"array": _array, "map": _map, "struct": _struct}
 
 
-# JSON has no such numbers: Kafka's converter writes them as texts
-_NOT_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
+NOT_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
+"""JSON has no such numbers: Kafka's converter writes them as texts."""
 
 
 def _boolean(value: Any) -> bool:
@@ -258,7 +258,7 @@ def _float32(value: Any) -> Float32:
         return Float32(double_to_float32(double_of(value)))
     if type(value) is int:
         return Float32(to_float(value))
-    if type(value) is str and value in _NOT_FINITE:
+    if type(value) is str and value in NOT_FINITE:
         return Float32(float(value))
     raise PayloadMismatch("the payload of a float must be a JSON number")
 
@@ -268,7 +268,7 @@ def _float64(value: Any) -> float:
         return double_of(value)
     if type(value) is int:
         return integer_to_double(value)
-    if type(value) is str and value in _NOT_FINITE:
+    if type(value) is str and value in NOT_FINITE:
         return float(value)
     raise PayloadMismatch("the payload of a double must be a JSON number")
 
