@@ -69,7 +69,7 @@ def _number(text: str) -> str:
 PLAIN = [
     _field("id", "int64", optional=False),
     _field("customer", "string"),
-    _field("status", "string"),
+    _field("status", "string", default="new"),
     _field("city", "string"),
     _field("quantity", "int32"),
     _field("weight", "double"),
@@ -124,7 +124,7 @@ def _plain(rng: random.Random, number: int) -> dict[str, Any]:
     return {
         "id": number,
         "customer": f"customer-{rng.randrange(10**6):08d}",
-        "status": rng.choice(("new", "paid", "sent")),
+        "status": rng.choice(("new", "paid", "sent", None)),
         "city": rng.choice(("Berlin", "Oslo", "Rome")),
         "quantity": rng.randrange(1, 99),
         "weight": rng.randrange(10**6) / 128,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Final
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect.model.records import ConnectSchema
+from connect.model.records import ConnectSchema, Date, Time, Timestamp
 from connect.records.conversion.row_converter import declared_unit
 from connect.records.converters.json.json_converter import JsonConverter
 from connect.records.converters.json.json_schema import NOT_FINITE
@@ -162,7 +163,27 @@ def _held(
         return column, ambiguous
     hold = next((hold for is_such, hold in _NESTED if is_such(expected)), _held_scalar)
     values, more = hold(column, schema, expected)
+    if ambiguous is not None and (default := _default(schema, values.type)) is not None:
+        return pc.fill_null(values, default), more
     return values, join(ambiguous, more)
+
+
+def _default(schema: ConnectSchema, kind: pa.DataType) -> pa.Scalar | None:
+    """Return what the converter puts for a null scalar; None where only the record path knows."""
+    value = schema.null_value
+    if isinstance(value, Date | Time | Timestamp):
+        value = value[0]
+    if isinstance(value, Decimal) and value.as_tuple().exponent != -kind.scale:
+        return None  # the text of a number may have fewer digits
+    if not isinstance(value, bool | int | float | str | bytes | Decimal):
+        return None
+    storage = kind
+    if pa.types.is_temporal(kind):
+        storage = pa.int32() if kind.bit_width == 32 else pa.int64()
+    try:
+        return pa.scalar(value, storage).cast(kind)
+    except (ValueError, OverflowError):  # too many digits, or a text with half a character
+        return None
 
 
 def _held_scalar(
