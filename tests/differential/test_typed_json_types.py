@@ -166,6 +166,34 @@ def test_many_schemas_in_any_order_are_equal_on_both_paths(count: int, tmp_path:
     assert by_column == by_record
 
 
+ONLY_ALONE = {"default digits", "default wide", "default text"}
+
+
+@pytest.mark.parametrize("replaced", ["true", "false"])
+@pytest.mark.parametrize("name", [name for name in FIELDS if name.startswith("default")])
+def test_nulls_with_a_default_are_equal_on_both_paths(
+    name: str, replaced: str, tmp_path: Path
+) -> None:
+    """Nulls and missing fields; in columns where the default is a value of its column."""
+    schema = envelope(FIELDS[name])
+    head = b'{"schema":%s,"payload":' % json.dumps(schema).encode()
+    good = f'{{"c":{GOOD.get(name, "1")}}}'
+    records: list[bytes | None] = [
+        head + payload.encode() + b"}"
+        for payload in [good, '{"c":null}', '{"n":1}', '{"c":null,"n":2}', good] * 9
+    ]
+    keys = {
+        "value.converter.schemas.enable": "true",
+        "value.converter.replace.null.with.default": replaced,
+    }
+    connector, tables = config(**keys, **ALL), [plan(tmp_path, table_of(schema))]
+    by_column, by_record = both(connector, tables, [source(records)])
+    assert by_column == by_record
+    if replaced == "true" and name not in ONLY_ALONE:
+        (progress,) = run_batches(connector, tables, [source(records)]).progress.values()
+        assert not progress.alone
+
+
 CHOICES: dict[str, list[dict[str, Any]]] = {
     "integer, string": [{"type": "integer"}, {"type": "string"}],
     "string, number, boolean": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}],
