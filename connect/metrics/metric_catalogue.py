@@ -102,6 +102,13 @@ CATALOGUE: tuple[Metric, ...] = (
         _TASK,
         "Times and timestamps that lost digits beyond microseconds.",
     ),
+    Metric(
+        "record_path_records",
+        "counter",
+        "records",
+        (*_TASK, "reason"),
+        "Records that were processed one by one; each takes about ten times the CPU.",
+    ),
     Metric("values_unavailable", "counter", "values", _TASK, "Values that no source has sent."),
     Metric("type_conflicts", "counter", "values", _TASK, "Values that moved to another column."),
     Metric("files_written", "counter", "files", _TASK, "Data and delete files written."),

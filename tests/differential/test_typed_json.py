@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ import pytest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.types import (
+    DecimalType,
     DoubleType,
+    IcebergType,
     LongType,
     NestedField,
     StringType,
@@ -24,10 +26,17 @@ from connect.records.converters.json.json_schema_data import readable_json_schem
 from connect.records.tables.schema_changes import SchemaChanges, apply_changes, merge
 from connect.records.tables.type_inference import type_of
 from tests.differential.both_paths import ALL, both
-from tests.differential.cases import RECORDS, VALUES
+from tests.differential.cases import VALUES
 from tests.differential.examples import part
 from tests.differential.support import JSON, config, plan, rows_of, run_batches, source
-from tests.golden.records_model import schema_of
+from tests.differential.typed_fields import (
+    FIELDS,
+    GOOD,
+    VARIABLE,
+    envelope,
+    lines,
+    table_of,
+)
 from worker.batch.pipeline_spec import ChangePlan
 
 CHAIN = {
@@ -36,75 +45,6 @@ CHAIN = {
     "transforms.i.exclude": "unused",
 }
 JSON_SCHEMA = "io.confluent.connect.json.JsonSchemaConverter"
-_CONNECT = "org.apache.kafka.connect.data."
-FIELDS: dict[str, dict[str, Any]] = {
-    "int8": {"type": "int8", "optional": True},
-    "int32": {"type": "int32", "optional": False},
-    "int64": {"type": "int64", "optional": True},
-    "float": {"type": "float", "optional": True},
-    "double": {"type": "double", "optional": True},
-    "boolean": {"type": "boolean", "optional": True},
-    "string": {"type": "string", "optional": True},
-    "required": {"type": "string", "optional": False},
-    "default": {"type": "int64", "optional": True, "default": 9},
-    "bytes": {"type": "bytes", "optional": True},
-    "date": {"type": "int32", "optional": True, "name": _CONNECT + "Date"},
-    "time": {"type": "int32", "optional": True, "name": _CONNECT + "Time"},
-    "timestamp": {"type": "int64", "optional": True, "name": _CONNECT + "Timestamp"},
-    "micros": {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTimestamp"},
-    "decimal": {
-        "type": "bytes",
-        "optional": True,
-        "name": _CONNECT + "Decimal",
-        "parameters": {"scale": "2"},
-    },
-    "list": {"type": "array", "optional": True, "items": {"type": "int64", "optional": True}},
-    "strict list": {"type": "array", "optional": True, "items": {"type": "int32"}},
-    "map": {
-        "type": "map",
-        "optional": True,
-        "keys": {"type": "string"},
-        "values": {"type": "int64", "optional": True},
-    },
-    "struct": {
-        "type": "struct",
-        "optional": True,
-        "fields": [
-            {"field": "a", "type": "int32", "optional": False},
-            {"field": "b", "type": "string", "optional": True, "default": "d"},
-        ],
-    },
-}
-
-
-def envelope(field: dict[str, Any]) -> dict[str, Any]:
-    fields = [{"field": "c", **field}, {"field": "n", "type": "int64", "optional": True}]
-    return {"type": "struct", "optional": False, "fields": fields}
-
-
-def table_of(schema: dict[str, Any]) -> Schema:
-    found = schema_of(schema)
-    assert found is not None
-    kind = type_of(found, force_optional=True)
-    assert isinstance(kind, StructType)
-    return assign_fresh_schema_ids(Schema(*kind.fields))
-
-
-def lines(good: str, values: Sequence[str] = VALUES) -> Iterator[bytes]:
-    for i, value in enumerate(values):
-        for _ in range(3):
-            yield f'{{"c":{good},"n":{i}}}'.encode()
-        yield f'{{"c":{value},"n":{i}}}'.encode()
-    yield from (record for record in RECORDS if record is not None)
-
-
-GOOD = {"string": '"x"', "required": '"x"', "boolean": "true", "bytes": '"AQ=="', "map": "{}"} | {
-    "list": "[1]",
-    "strict list": "[1]",
-    "struct": '{"a":1}',
-    "decimal": "1.25",
-    "double": "1.5",
-}
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -363,6 +303,42 @@ def test_doubles_of_kafkas_converter_are_read(typed: bool, tmp_path: Path) -> No
         assert sorted(stored) == sorted(map(repr, DOUBLES.values()))
         letters = [letter.record.offset - len(DOUBLES) for letter in result.dead_letters]
         assert sorted(letters) == list(range(len(INEXACT)))
+
+
+@pytest.mark.parametrize(
+    ("field", "column", "value", "stored"),
+    [
+        (VARIABLE, DecimalType(10, 2), '{"scale":1,"value":"AP8="}', Decimal("25.50")),
+        (VARIABLE, DecimalType(10, 2), '{"scale":-2,"value":"/w=="}', Decimal("-100.00")),
+        (VARIABLE, DecimalType(10, 2), '{"scale":0,"value":""}', Decimal("0.00")),
+        (VARIABLE, DecimalType(10, 2), '{"scale":3,"value":"AQ=="}', "lost_fraction"),
+        (VARIABLE, DecimalType(4, 2), '{"scale":0,"value":"AP8="}', "out_of_range"),
+        (VARIABLE, DecimalType(10, 2), '{"scale":2000000000,"value":"AQ=="}', "out_of_range"),
+    ],
+)
+def test_decimals_of_variable_scale_go_into_decimal_columns(
+    tmp_path: Path, field: dict[str, Any], column: IcebergType, value: str, stored: Any
+) -> None:
+    """By their own scale, with both paths alike."""
+    schema = json.dumps({"type": "struct", "fields": [{"field": "c", "optional": True, **field}]})
+    line = f'{{"schema":{schema},"payload":{{"c":{value}}}}}'.encode()
+    connector = config(**ALL, **{"value.converter.schemas.enable": "true"})
+    table = plan(tmp_path, Schema(NestedField(1, "c", column, required=False)))
+    for reference_only in (False, True):
+        result = run_batches(connector, [table], [source([line])], reference_only=reference_only)
+        codes = [letter.error.code for letter in result.dead_letters]
+        rows = [row["c"] for row in rows_of(result, "db.t1")]
+        assert (codes, rows) == (([stored], []) if isinstance(stored, str) else ([], [stored]))
+
+
+def test_a_decimal_of_variable_scale_without_schema(tmp_path: Path) -> None:
+    """Its bytes are base64, as JsonConverter writes them."""
+    table = plan(tmp_path, Schema(NestedField(1, "c", DecimalType(10, 2), required=False)))
+    lines = [b'{"c":{"scale":1,"value":"AP8="}}', b'{"c":{"scale":1}}', b'{"c":1.5}']
+    by_column, by_record = both(config(**ALL), [table], [source(lines)])
+    assert by_column == by_record
+    assert len(by_column["rows"]["db.t1"]) == 2
+    assert [letter[2] for letter in by_column["letters"]] == ["wrong_type"]
 
 
 def test_an_object_without_properties_is_text(tmp_path: Path) -> None:

@@ -55,7 +55,8 @@ class PartitionProgress:
     ``read`` is the sum of dropped, dead-lettered and written records. ``bytes_read`` counts the
     bytes of their keys and values, if these were read. ``future`` counts records with a timestamp
     too far ahead of the clock; ``timestamp_max_ms`` ignores them. ``late`` counts records with a
-    timestamp at or below the last VTTS that the task received.
+    timestamp at or below the last VTTS that the task received. ``alone`` counts the records that
+    took the record path, by reason.
     """
 
     read: int = 0
@@ -66,6 +67,7 @@ class PartitionProgress:
     bytes_read: int = field(default=0, compare=False)  # not an outcome: for the size of reads
     future: int = 0
     late: int = 0
+    alone: Mapping[str, int] = field(default_factory=dict, compare=False)  # not an outcome either
 
     def plus(self, other: PartitionProgress) -> PartitionProgress:
         """Return the sums of both."""
@@ -79,6 +81,7 @@ class PartitionProgress:
             self.bytes_read + other.bytes_read,
             self.future + other.future,
             self.late + other.late,
+            dict(Counter(self.alone) + Counter(other.alone)),
         )
 
 

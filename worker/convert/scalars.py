@@ -205,18 +205,20 @@ def _is_whole(values: npt.NDArray[np.float64]) -> Doubt:
     return whole
 
 
-def _double_to_double(target: Target) -> Conversion:
-    def check(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
-        values = numbers(column, 1.0)
-        ambiguous = some(ambiguous_doubles(values))
-        if target.arrow == pa.float64():
-            return column, ambiguous
-        with np.errstate(over="ignore"):
-            narrow = values.astype(np.float32)
-        lost = (narrow != values) & ((narrow == 0.0) | _is_whole(values))
-        return masked(narrow, column, pa.float32()), join(ambiguous, some(lost))
+def checked_doubles(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | None]:
+    """Return doubles as 64 or 32 bits, and ambiguous rows."""
+    values = numbers(column, 1.0)
+    ambiguous = some(ambiguous_doubles(values))
+    if kind == pa.float64():
+        return column, ambiguous
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32)
+    lost = (narrow != values) & ((narrow == 0.0) | _is_whole(values))
+    return masked(narrow, column, pa.float32()), join(ambiguous, some(lost))
 
-    return check
+
+def _double_to_double(target: Target) -> Conversion:
+    return lambda column: checked_doubles(column, target.arrow)
 
 
 def _double_to_whole(target: Target) -> Conversion:

@@ -29,6 +29,7 @@ from pyiceberg.types import (
 )
 
 from connect.records.conversion.named_values import CLOCK_NAME, DAYS_NAME, YEAR_NAME
+from worker.convert.decimals import has_own_scale, scaled_conversion
 from worker.convert.scalars import (
     FROM_INT64,
     Conversion,
@@ -73,6 +74,8 @@ def typed_conversion(source: pa.DataType, target: Target) -> Conversion | None:
         return _named(source, target)
     if kinds.is_decimal(source):
         return _decimal(target) if isinstance(target.type, DecimalType) else None
+    if has_own_scale(source):
+        return scaled_conversion(target) if isinstance(target.type, DecimalType) else None
     build = _TABLE.get(str(source), {}).get(type(target.type))
     return build(target) if build is not None else None
 

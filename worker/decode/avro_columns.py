@@ -20,8 +20,9 @@ from connect.model.records import ConnectSchema
 from connect.records.conversion.named_values import declared_unit
 from connect.records.converters.avro.avro_data import DECIMAL_NAME, AvroReader
 from connect.records.converters.avro.avro_schema import AvroType
+from worker.convert.decimals import DECIMAL_DIGITS, beyond_digits, big_endian, pairs
 from worker.convert.typed_columns import NAMED, YEAR_MAX, YEARS, named_numbers
-from worker.decode.binary_cursor import BinaryCursor, Mask, big_endian
+from worker.decode.binary_cursor import BinaryCursor, Mask
 from worker.decode.column_builders import (
     Fields,
     FixedWidthValues,
@@ -36,8 +37,6 @@ from worker.decode.column_builders import (
 Scanner = Callable[[BinaryCursor], RowValues]
 
 INSTANT: Final = pa.timestamp("ms", "UTC")
-DECIMAL_DIGITS: Final = 37
-_HIGH_MAX: Final = 10**DECIMAL_DIGITS >> 64
 _SMALL: Final = {"int8": (-128, 127), "int16": (-32768, 32767)}
 
 
@@ -118,17 +117,15 @@ def _text(kind: pa.DataType, cursor: BinaryCursor) -> RowValues:
 
 def _decimal(size: int | None, scale: int, cursor: BinaryCursor) -> RowValues:
     start, end = cursor.bytes(cursor.signed() if size is None else np.int64(size))
-    high, low, wrong = big_endian(cursor, start, end)
-    wrong |= (high >= _HIGH_MAX) | (high < -_HIGH_MAX)
+    high, low, wrong = big_endian(cursor.windows, start, end)
+    wrong |= beyond_digits(high)
     if not 0 <= scale <= DECIMAL_DIGITS:
         wrong[:] = True
     if wrong.any():
         cursor.refuse(wrong)
         high, low = np.where(wrong, 0, high), np.where(wrong, np.uint64(0), low)
-    pairs = np.column_stack([low.view(np.int64), high])
-    return FixedWidthValues(
-        pairs, pa.decimal128(DECIMAL_DIGITS, min(max(scale, 0), DECIMAL_DIGITS))
-    )
+    kind = pa.decimal128(DECIMAL_DIGITS, min(max(scale, 0), DECIMAL_DIGITS))
+    return FixedWidthValues(pairs(high, low), kind)
 
 
 _PRIMITIVES: Final[Mapping[str, Scanner]] = {

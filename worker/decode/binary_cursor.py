@@ -165,24 +165,3 @@ def _compressed(windows: Uint64s) -> Uint64s:
     windows = (windows & u(0x007F007F007F007F)) | ((windows & u(0x7F007F007F007F00)) >> u(1))
     windows = (windows & u(0x00003FFF00003FFF)) | ((windows & u(0x3FFF00003FFF0000)) >> u(2))
     return (windows & u(0x000000000FFFFFFF)) | ((windows & u(0x0FFFFFFF00000000)) >> u(4))
-
-
-def big_endian(cursor: BinaryCursor, start: Ints, end: Ints) -> tuple[Ints, Uint64s, Mask]:
-    """Read two's complement numbers of 1 to 16 bytes.
-
-    Returns:
-        High and low 64 bits, and the rows with no bytes or more than 16.
-    """
-    size = end - start
-    wrong = (size < 1) | (size > 16)
-    size = np.where(wrong, 1, size)
-    low = cursor.windows[end - 8].byteswap().view(np.int64)
-    is_wide = size > 8
-    shift = np.where(is_wide, 0, 64 - 8 * size)
-    low = (low << shift) >> shift
-    high = low >> 63
-    if is_wide.any():
-        shift = np.where(is_wide, 128 - 8 * size, 0)
-        wide = (cursor.windows[end - 16].byteswap().view(np.int64) << shift) >> shift
-        high = np.where(is_wide, wide, high)
-    return high, low.view(np.uint64), wrong

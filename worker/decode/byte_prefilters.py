@@ -71,6 +71,23 @@ def may_hold(raw: Bytes, text: bytes) -> bool:
     return False
 
 
+def openings(raw: Bytes) -> npt.NDArray[np.int64]:
+    """Return positions of braces and brackets that open."""
+    positions = [np.empty(0, np.int64)]
+    for start in range(0, len(raw), _CACHED):
+        is_such = (raw[start : start + _CACHED] | 0x20) == ord("{")  # a bracket differs by this bit
+        if is_such.any():
+            positions.append(np.flatnonzero(is_such) + start)
+    return np.concatenate(positions)
+
+
+def counts_by_row(
+    positions: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return how many positions are in each row; both ascend."""
+    return np.diff(np.searchsorted(positions, ends), prepend=0)
+
+
 def escapes(raw: Bytes, *, but_quotes: bool) -> npt.NDArray[np.int64]:
     """Return positions of backslashes, without the last byte.
 

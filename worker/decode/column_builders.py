@@ -265,8 +265,15 @@ class ListValues(RowValues):
         return pa.MapArray.from_arrays(offsets, self.keys.array(data), values)
 
 
-def without_ends(values: pa.Array, rows: Mask, head: int, tail: int) -> pa.Array:
-    """Return binary values without some bytes at both ends, copied once; all are long enough."""
+def without_ends(values: pa.Array, rows: Mask | Ints, head: int, tail: int) -> pa.Array:
+    """Return binary values without some bytes at both ends, copied once; all are long enough.
+
+    Args:
+        values: one chunk, no nulls.
+        rows: a mask, or positions in ascending order.
+        head: bytes at the start.
+        tail: bytes at the end.
+    """
     _, offsets, data = values.buffers()
     bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
     raw = np.frombuffer(b"" if data is None else data, np.uint8)

@@ -35,7 +35,7 @@ from worker.decode.ambiguous_numbers import (
     matches,
     not_finite,
 )
-from worker.decode.byte_prefilters import may_hold_digits, raw_bytes
+from worker.decode.byte_prefilters import counts_by_row, may_hold_digits, openings, raw_bytes
 from worker.decode.json_cursor import Seen
 from worker.decode.json_types import extra_rows, leaf_count, learned_schema, pruned
 
@@ -50,6 +50,7 @@ _WINDOWS: Final = 6
 _FRUITLESS_MAX: Final = 63
 _LONG_BYTES: Final = 300
 _DEEP_BYTES: Final = 1_900
+_OPENINGS_MAX: Final = 900
 _NAMED_BYTES: Final = 65_536
 _NAMES_MAX: Final = 5_000
 _PROBES: Final = (8, 64, 512)  # rows
@@ -401,18 +402,17 @@ def _misshapen(texts: pa.Array) -> tuple[Mask, int, int]:
 
 def _long_suspects(texts: pa.Array, longest: int) -> Mask | None:
     """Return long rows with very long numbers, or nested deeper than Java's parser allows."""
-    has_digits = may_hold_digits(raw_bytes(texts))
-    if not has_digits and longest <= _DEEP_BYTES:
-        return None
-    rows = np.flatnonzero(pc.greater(pc.binary_length(texts), _LONG_BYTES))
-    part = texts.take(pa.array(rows))
-    suspects = matches(part, _ENDLESS) if has_digits else None
+    raw = raw_bytes(texts)
+    suspects: Mask | None = None
     if longest > _DEEP_BYTES:
-        opened = pc.add(pc.count_substring(part, "{"), pc.count_substring(part, "["))
-        deep = pc.greater(opened, 900).to_numpy(zero_copy_only=False)
-        suspects = either(suspects, deep if deep.any() else None)
-    if suspects is None:
-        return None
-    mask = np.zeros(len(texts), np.bool_)
-    mask[rows[suspects]] = True
-    return mask
+        ends = np.cumsum(pc.binary_length(texts).to_numpy(), dtype=np.int64)
+        deep = counts_by_row(openings(raw), ends) > _OPENINGS_MAX
+        suspects = deep if deep.any() else None
+    if may_hold_digits(raw):
+        rows = np.flatnonzero(pc.greater(pc.binary_length(texts), _LONG_BYTES))
+        endless = matches(texts.take(pa.array(rows)), _ENDLESS)
+        if endless is not None:
+            mask = np.zeros(len(texts), np.bool_)
+            mask[rows[endless]] = True
+            suspects = either(suspects, mask)
+    return suspects

@@ -14,8 +14,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from worker.decode.byte_prefilters import escapes, may_hold, raw_bytes, rows_at_once
+from worker.decode.byte_prefilters import counts_by_row, escapes, may_hold, raw_bytes, rows_at_once
 from worker.decode.json_cursor import JsonCursor, Seen
 from worker.decode.json_scalars import ESCAPED_QUOTE
 from worker.decode.json_scan import (
@@ -138,6 +139,8 @@ class LearnedScanner:
         if raw.min(initial=ord(" ")) < ord(" "):
             return None, _NOTHING
         is_escaped = may_hold(raw, b"\\")
+        if is_escaped and not self._embedded and _are_escaped(texts):
+            return None, _NOTHING
         if self._scan is None:
             self._learn(texts)
         table, rows = self._run(texts, seen, is_escaped=is_escaped)
@@ -232,7 +235,11 @@ def _gaps(names: tuple[str | None, str | None], text: str, last_gaps: Gaps) -> G
 
 def _escaped(cursor: JsonCursor, end: Rows, *, but_quotes: bool) -> npt.NDArray[np.bool_]:
     """Return rows with a backslash, without those before a quote if ``but_quotes``."""
-    mask = np.zeros(len(cursor), np.bool_)
     places = escapes(cursor.data[: cursor.parked + 1], but_quotes=but_quotes)
-    mask[np.searchsorted(end, places, "right")] = True
-    return mask
+    return counts_by_row(places, end) > 0
+
+
+def _are_escaped(texts: pa.Array) -> bool:
+    """Return whether each document of a sample holds a backslash."""
+    places = np.unique(np.linspace(0, len(texts) - 1, _SAMPLE_ROWS).astype(np.int64))
+    return bool(pc.all(pc.match_substring(texts.take(pa.array(places)), "\\")).as_py())

@@ -87,11 +87,38 @@ def can_scan(kind: pa.DataType) -> bool:
     if types.is_struct(kind):
         fields = list(kind)
         return bool(fields) and all(is_plain(f.name) and can_scan(f.type) for f in fields)
+    if types.is_union(kind):
+        return is_choice(kind)
     if types.is_list(kind):
         return can_scan(kind.value_type)
     if types.is_map(kind):
         return types.is_string(kind.key_type) and can_scan(kind.item_type)
     return types.is_string(kind) or str(kind) in SCALARS
+
+
+def is_choice(kind: pa.DataType) -> bool:
+    """Return whether the first byte of a value decides which type of a union it has."""
+    members = [str(kind.field(i).type) for i in range(kind.num_fields)]
+    return set(members) <= _FIRST_BYTES.keys() and len(
+        {_FIRST_BYTES[member] for member in members}
+    ) == len(members)
+
+
+def without_choices(kind: pa.DataType) -> pa.DataType:
+    """Return a type for decoders that take no unions: null where one is inside."""
+    types = pa.types
+    if types.is_struct(kind):
+        return pa.struct([(f.name, without_choices(f.type)) for f in kind])
+    if types.is_union(kind):
+        return pa.null()
+    if types.is_list(kind) or types.is_map(kind):
+        inner = kind.value_type if types.is_list(kind) else kind.item_type
+        return kind if without_choices(inner) == inner else pa.null()
+    return kind
+
+
+_NUMBERS: Final = b"-0123456789"
+_FIRST_BYTES: Final = {"string": b'"', "bool": b"tf", "int64": _NUMBERS, "double": _NUMBERS}
 
 
 def is_plain(name: str) -> bool:
@@ -113,7 +140,30 @@ def _value(kind: pa.DataType, path: Path, layout: JsonLayout) -> Value:
     if pa.types.is_map(kind):
         read = partial(_nullable, _value(kind.item_type, (*path, ENTRY), layout))
         return partial(_map, read, layout)
+    if pa.types.is_union(kind):
+        members = [kind.field(i) for i in range(kind.num_fields)]
+        return partial(
+            _choice,
+            [(f.name, _FIRST_BYTES[str(f.type)], _value(f.type, path, layout)) for f in members],
+        )
     return layout.text if pa.types.is_string(kind) else SCALARS[str(kind)]
+
+
+def _choice(
+    members: Sequence[tuple[str, bytes, Value]], cursor: JsonCursor, first: Bytes
+) -> RowValues:
+    """Read a value as the member whose values begin with its first byte: a struct with all."""
+    fields = []
+    is_known = np.zeros(len(cursor), np.bool_)
+    for name, beginnings, read in members:
+        mask: Mask = np.isin(first, np.frombuffer(beginnings, np.uint8))
+        rows = np.flatnonzero(mask)
+        part = cursor.part(rows)
+        fields.append((name, Optional(mask, read(part, first[rows]))))
+        cursor.join(part, rows)
+        is_known |= mask
+    cursor.refuse(~is_known)
+    return Fields(len(cursor), tuple(fields))
 
 
 def _nullable(read: Value, cursor: JsonCursor) -> Optional:

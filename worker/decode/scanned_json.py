@@ -20,7 +20,7 @@ from worker.decode.json_cursor import Seen
 from worker.decode.json_decoder import DecodedBlock, JsonDecoder
 from worker.decode.json_layout import JsonLayouts, LearnedScanner
 from worker.decode.json_maps import MapDecoder, holds_map
-from worker.decode.json_scan import can_scan
+from worker.decode.json_scan import can_scan, without_choices
 
 Rows = npt.NDArray[np.int64]
 
@@ -38,15 +38,17 @@ def json_decoder(
     """Return what decodes documents with some fields, which may be maps with text keys.
 
     Args:
-        fields: see ``JsonDecoder`` and ``MapDecoder``.
+        fields: see ``JsonDecoder`` and ``MapDecoder``; unions of scalars are scanned only, and
+            become structs of their members.
         report_unexpected: report rows with fields that are not asked for.
         keeps: see ``JsonDecoder``; without maps.
         embedded: see ``ScannedJson``; without maps.
     """
-    if any(holds_map(kind) for kind in fields.values()):
-        maps = MapDecoder(fields, report_unexpected=report_unexpected)
+    others = {name: without_choices(kind) for name, kind in fields.items()}
+    if any(holds_map(kind) for kind in others.values()):
+        maps = MapDecoder(others, report_unexpected=report_unexpected)
         return ScannedJson(fields, maps, report_unexpected=report_unexpected)
-    other = JsonDecoder(fields, report_unexpected=report_unexpected, keeps=keeps)
+    other = JsonDecoder(others, report_unexpected=report_unexpected, keeps=keeps)
     return ScannedJson(fields, other, report_unexpected=report_unexpected, embedded=embedded)
 
 
@@ -152,5 +154,7 @@ class ScannedJson:
             rows = rest if block.rows is None else rest[block.rows]
             decoded = DecodedBlock(block.table, rows, rest[block.refused], rest[block.unexpected])
         if self._paused and isinstance(self._other, JsonDecoder):
-            self.types = {field.name: field.type for field in self._other.schema}
+            for field in self._other.schema:
+                if without_choices(self.types[field.name]) == self.types[field.name]:
+                    self.types[field.name] = field.type
         return decoded

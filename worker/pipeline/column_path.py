@@ -91,6 +91,11 @@ class ColumnForm:
                         steps, fields, config, listed, reference=reference, keys=keys
                     )
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether any record has a column form."""
+        return self._values is not None
+
     def block_rows(self, rows: int, cells_max: int) -> int:
         """Return how many rows to decode at once, so that their cells are bounded.
 

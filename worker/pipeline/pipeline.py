@@ -43,7 +43,15 @@ from worker.batch.pipeline_spec import PipelineLimits, PipelineSpec, TablePlan
 from worker.batch.task_access_policy import under_policy
 from worker.outputs.output_rows import AppendsWithOutputs
 from worker.pipeline.column_writer import ColumnWriter
-from worker.pipeline.progress import DROPPED, Outcome, ProgressCounter
+from worker.pipeline.progress import (
+    BY_COLUMN,
+    DROPPED,
+    NO_COLUMN_FORM,
+    NOT_CONVERTED,
+    NOT_DECODED,
+    Outcome,
+    ProgressCounter,
+)
 from worker.pipeline.record_fallback import RecordPath
 from worker.pipeline.topic_forms import column_form
 from worker.write.change_order import ChangeOrder
@@ -186,7 +194,7 @@ class PipelineTask:
             refused = block.only(is_refused)
             outcome = np.zeros(refused.count, np.int8)
             self._write_records(refused, np.arange(refused.count), outcome)
-            self._progress.add(refused, outcome)
+            self._progress.add(refused, outcome, np.full(refused.count, NOT_DECODED, np.int8))
             block = block.only(~is_refused)
         self._take(block)
 
@@ -210,7 +218,11 @@ class PipelineTask:
             slow[:] = True  # transformations receive tombstones, and may make a row of one
         elif self._spec.config.is_row_level:
             slow[block.tombstones & block.has_key] = True
+        alone = np.full(block.count, NOT_DECODED, np.int8)
+        if not self._form.is_possible:
+            alone[:] = NO_COLUMN_FORM
         for decoded in self._form.decode(block):
+            alone[decoded.places] = NOT_CONVERTED
             slow[decoded.places] = False
             slow[decoded.unexpected] = True
             if decoded.dropped is not None:
@@ -221,7 +233,8 @@ class PipelineTask:
         failpoints.hit("W14")
         self._write_records(block, np.flatnonzero(slow), outcome, ranks)
         self._end_block(block)
-        self._progress.add(block, outcome)
+        alone[~slow | block.tombstones] = BY_COLUMN
+        self._progress.add(block, outcome, alone)
 
     def finish(self) -> Iterator[tuple[str, bytes]]:
         """End all files.

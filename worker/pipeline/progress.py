@@ -21,6 +21,13 @@ WRITTEN: Final = 0
 DROPPED: Final = 1
 DEAD: Final = 2
 
+BY_COLUMN: Final = 0
+ALONE: Final = ("", "no_column_form", "not_decoded", "not_converted")
+"""Why a record took the record path, by code."""
+NO_COLUMN_FORM: Final = ALONE.index("no_column_form")
+NOT_DECODED: Final = ALONE.index("not_decoded")
+NOT_CONVERTED: Final = ALONE.index("not_converted")
+
 
 class ProgressCounter:
     """Counts records and takes the newest timestamp of each source partition.
@@ -35,13 +42,16 @@ class ProgressCounter:
         self._believed_until_ms = now_ms + spec.config.vtts_future_max_ms
         self._progress: dict[TopicPartition, PartitionProgress] = {}
 
-    def add(self, block: Block, outcome: Outcome) -> None:
+    def add(self, block: Block, outcome: Outcome, alone: Outcome | None = None) -> None:
         """Count a block.
 
         Args:
             block: the records.
             outcome: ``WRITTEN``, ``DROPPED`` or ``DEAD`` for each record.
+            alone: ``BY_COLUMN``, or why the record took the record path; None if none did.
         """
+        masks = {} if alone is None else {n: alone == code for code, n in enumerate(ALONE) if code}
+        masks = {reason: mask for reason, mask in masks.items() if mask.any()}
         stamps = block.timestamps_ms
         claimed_ms = pa.scalar(self._valid_through_ms, pa.int64())
         is_dated = pc.greater_equal(stamps, 0)  # -1 means that there is none
@@ -57,6 +67,7 @@ class ProgressCounter:
                 "dropped": pa.array(outcome == DROPPED).cast(pa.int64()),
                 "dead": pa.array(outcome == DEAD).cast(pa.int64()),
                 "bytes": block.sizes,
+                **{reason: pa.array(mask).cast(pa.int64()) for reason, mask in masks.items()},
             }
         )
         grouped = rows.group_by(["topic", "partition"], use_threads=False).aggregate(
@@ -68,6 +79,7 @@ class ProgressCounter:
                 ("dead", "sum"),
                 ("bytes", "sum"),
                 ([], "count_all"),
+                *((reason, "sum") for reason in masks),
             ]
         )
         for row in grouped.to_pylist():
@@ -78,6 +90,7 @@ class ProgressCounter:
                 *(read, dropped, dead, written, stamp, row["bytes_sum"]),
                 future=row["future_sum"],
                 late=row["late_sum"],
+                alone={reason: row[f"{reason}_sum"] for reason in masks},
             )
             self._progress[tp] = self._progress.get(tp, PartitionProgress()).plus(progress)
 

@@ -27,7 +27,7 @@ from connect.records.record_path import ReferencePath
 from connect.records.routing import TOMBSTONE_UNROUTABLE, UNMATCHED, WITHOUT_TABLE
 from connect.records.row_operations import KEYLESS_CHANGE, ChangeRules, Operation
 from connect.records.tables.schema_changes import SchemaChanges
-from connect.records.tables.schema_evolution import changes
+from connect.records.tables.schema_evolution import FittingSchemas, changes
 from connect.records.tables.table_creation import table_for
 from connect.records.tables.type_conflicts import TypeConflicts, action_of
 from worker.batch.descriptors import DeadLetter, SchemaRequest, TableRequest
@@ -123,6 +123,7 @@ class RecordPath:
         self._rules = ChangeRules(spec.config)
         self.moved = MovedValues()
         self._actions: dict[str, str] = {}
+        self._fitting = FittingSchemas(spec.config)
         self._rows: dict[str, _TableRows] = {}
 
     def take(
@@ -329,6 +330,8 @@ class RecordPath:
             return False
         mapping = table.plan.properties.get(NAME_MAPPING_PROPERTY)
         name, names = table.plan.name, table.plan.partition_names
+        if self._fitting.fits(table.schema, record, mapping, name):
+            return False
         missing = changes(table.schema, record, self._config, mapping, names, table_name=name)
         return self._request(table, missing)
 

@@ -38,6 +38,11 @@ class TopicForms:
         self._forms = dict(zip(converters.sets, forms, strict=True))
         self._converters = converters
 
+    @property
+    def is_possible(self) -> bool:
+        """See ``ColumnForm``."""
+        return any(form.is_possible for form in self._forms.values())
+
     def block_rows(self, rows: int, cells_max: int) -> int:
         """See ``ColumnForm``."""
         return min(form.block_rows(rows, cells_max) for form in self._forms.values())

@@ -22,6 +22,7 @@ from worker.batch.few_records import BatchRows
 from worker.spark.batch_sizing import BATCH_RECORDS, SMALL_RECORDS
 from worker.spark.session import Session
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
+from worker.task.record_path_share import RecordPathShare
 from worker.task.reported_losses import ReportedLosses
 from worker.task.task_metrics import TaskMetrics
 from worker.task.task_progress import TaskProgress
@@ -214,6 +215,7 @@ class TaskSetup:
     metrics: TaskMetrics = field(default_factory=TaskMetrics)
     stop: TaskStop = field(default_factory=TaskStop)
     losses: ReportedLosses = field(default_factory=ReportedLosses)
+    record_path: RecordPathShare = field(default_factory=RecordPathShare)
     bound: BatchBound = field(default_factory=BatchBound)
 
     def session(self) -> Session:

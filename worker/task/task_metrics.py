@@ -7,13 +7,14 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from connect.metrics import process_metrics
 from worker.batch.error_rows import RECORD_FAILED
+from worker.pipeline.progress import ALONE
 from worker.task.read_ledger import WrittenBatch
 
 RECENT_MS: Final = 60_000
@@ -95,6 +96,7 @@ class BatchMetrics:
     bytes_written: int = 0
     batches: int = 0
     batch_timeouts: int = 0
+    record_path: Counter[str] = field(default_factory=Counter)  # by reason
     batch_duration_ms: int = 0
     batch_durations: RecentDurations = field(default_factory=RecentDurations)
     batch_records: RecentValues = field(default_factory=RecentValues)
@@ -115,6 +117,7 @@ class BatchMetrics:
             self.records_dead_lettered += progress.dead_lettered
             self.records_future += progress.future
             self.late_records += progress.late
+            self.record_path.update(progress.alone)
         self.records_failed += sum(d.error.code == RECORD_FAILED for d in batch.dead_letters)
         for step in batch.steps:
             for _, files in step:
@@ -276,6 +279,9 @@ def publish(connector: str, task: int, metrics: TaskMetrics, now_ms: int) -> boo
             measure = process_metrics.counter if kind == "counter" else process_metrics.gauge
             measure(name, **labels).set(value)
         metrics.published = values
+        for reason in ALONE[1:]:
+            counted = process_metrics.counter("record_path_records", reason=reason, **labels)
+            counted.set(metrics.batch.record_path[reason])
     for name, recent in (
         ("batch_duration_seconds", metrics.batch.batch_durations),
         ("announcement_duration_seconds", metrics.announcement.announcement_durations),

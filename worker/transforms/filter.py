@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from connect.model.records import SinkRecord
-from worker.transforms.predicates import tested
+from worker.transforms.predicates import Test, tested
 from worker.transforms.rows import ChainPlan, Rows
 
 
 class Filter:
     """Drops the rows that a predicate selects; all rows without a predicate."""
 
-    def __init__(self, test: Callable[[SinkRecord], bool] | None) -> None:
+    def __init__(self, test: Test | None) -> None:
         self._test = test
 
     def plan(self, chain_plan: ChainPlan) -> None:

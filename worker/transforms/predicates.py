@@ -1,20 +1,43 @@
-"""Predicates that read only the topic."""
+"""Predicates that read only the topic, or the names of the headers that a record came with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from connect.model.records import SinkRecord
+from connect.model.records import Header, SinkRecord
 from worker.transforms.regex_router import distinct
 from worker.transforms.rows import ChainPlan, ColumnStep, Mask, Rows, merged_types
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderTest:
+    """A predicate that asks for a header.
+
+    Attributes:
+        name: of the header.
+        test: the predicate, perhaps negated.
+    """
+
+    name: str
+    test: Callable[[SinkRecord], bool]
+
+    def of(self, rows: Rows) -> Mask:
+        """Return the predicate's answer for each row."""
+        without = SinkRecord("", 0, 0, None, value={})
+        header = SinkRecord("", 0, 0, None, value={}, headers=(Header(self.name, None),))
+        return np.where(rows.origins.with_header(self.name), self.test(header), self.test(without))
+
+
+Test = Callable[[SinkRecord], bool] | HeaderTest
 
 
 class Conditional:
     """A step for the rows that a predicate selects; mixed blocks go record by record."""
 
-    def __init__(self, inner: ColumnStep, test: Callable[[SinkRecord], bool]) -> None:
+    def __init__(self, inner: ColumnStep, test: Test) -> None:
         self._inner = inner
         self._test = test
 
@@ -35,8 +58,10 @@ class Conditional:
         self._inner.apply(rows)
 
 
-def tested(test: Callable[[SinkRecord], bool], rows: Rows) -> Mask:
+def tested(test: Test, rows: Rows) -> Mask:
     """Return a predicate's answer for each row, of records that are no tombstones."""
+    if isinstance(test, HeaderTest):
+        return test.of(rows)
     codes, names = distinct(rows.current_topics)
     answers = [test(SinkRecord(name, 0, 0, None, value={})) for name in names]
     return np.array(answers, np.bool_)[codes]

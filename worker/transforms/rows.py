@@ -93,6 +93,15 @@ class OriginColumns:
         """Return rows whose key may be read as a map."""
         return np.asarray(self._block.may_have_map_key[self.places])
 
+    def with_header(self, name: str) -> Mask:
+        """Return rows whose record came with a header of a name."""
+        mask = np.zeros(self._block.count, np.bool_)
+        headers = self._block.column("headers")
+        if headers is not None and headers.null_count < len(headers):
+            is_such = pc.equal(pc.struct_field(headers.flatten(), "key"), name)
+            mask[pc.list_parent_indices(headers).filter(is_such).to_numpy()] = True
+        return mask[self.places]
+
     def keys(self) -> tuple[pa.Array, Mask | None]:
         """Return the keys, and rows whose key is ambiguous."""
         if self._keys is None:

@@ -42,7 +42,7 @@ from worker.transforms.mask_field import mask
 from worker.transforms.message_keys import MessageKeyStep
 from worker.transforms.parse_json import ParseJson
 from worker.transforms.parse_timestamp import parse_timestamp
-from worker.transforms.predicates import Conditional
+from worker.transforms.predicates import Conditional, HeaderTest
 from worker.transforms.regex_router import TopicSteps
 from worker.transforms.replace_field import Replace
 from worker.transforms.rows import ChainPlan, ColumnStep, Fields, Mask, Rows
@@ -81,26 +81,45 @@ _OF_LINKS: Final[
     "RegexRouter": lambda link, _: TopicSteps(link),
     "TimestampRouter": timestamp_topics,
 }
+_OF_HEADERS: Final = frozenset({"DropHeaders", "HeaderFrom", "InsertHeader"})
 COLUMN_STEPS: Final = frozenset({*_STEPS, *_OF_LINKS})
 
 
 def steps_for(config: ConnectorConfig) -> tuple[ColumnStep, ...] | None:
     """Return a connector's transformations as steps; None when one of them has no step."""
     steps: list[ColumnStep] = []
+    has_own_headers = True  # those that the record came with
     for each in config.transforms:
         link = link_of(each)
+        if each.predicate is not None and each.predicate.class_name.endswith("HasHeaderKey"):
+            step = _header_step(link, each.options, each.predicate.options["name"])
+            if step is None or not has_own_headers:
+                return None
+            steps.append(step)
+            continue
         step = _step(link, each.options)
-        is_about_headers = each.predicate is not None and each.predicate.class_name.endswith(
-            "HasHeaderKey"
-        )
-        if step is None or is_about_headers:
+        if step is None:
             return None
+        has_own_headers &= link.declared.name not in _OF_HEADERS
         if link.side == "key":
             step = MessageKeyStep(step, link)
         if link.applies is not None and not isinstance(step, Filter):
             step = Conditional(step, link.applies)
         steps.append(step)
     return tuple(steps)
+
+
+def _header_step(
+    link: ChainedTransform, options: Mapping[str, str], name: str
+) -> ColumnStep | None:
+    """Return a step for records with a header, or without it."""
+    assert link.applies is not None
+    test = HeaderTest(name, link.applies)
+    if link.declared.name == "Filter":
+        return Filter(test)
+    is_plain = link.side == "value" and link.declared.name not in {*_OF_LINKS, *_OF_HEADERS}
+    step = _step(link, options) if is_plain else None
+    return None if step is None else Conditional(step, test)
 
 
 def keep_schemas(steps: tuple[ColumnStep, ...]) -> bool:

@@ -51,6 +51,7 @@ _GROUP_BYTES: Final = 128 * 2**20
 _PAGE_BYTES: Final = 2**20
 _DICTIONARY_BYTES: Final = 2 * 2**20
 _DICTIONARY_SAMPLE: Final = 20_000
+_DICTIONARY_SAMPLE_BYTES: Final = 4 * _DICTIONARY_BYTES
 _ZSTD_LEVEL: Final = 1  # as small as 3 on payments and logs, for a fifth less CPU
 
 
@@ -431,5 +432,7 @@ def _repeating(path: str, column: Any) -> list[str]:
         return _repeating(f"{path}.list.element", column.values)
     if pa.types.is_boolean(kind) or not len(column):
         return []
+    if (size := column.nbytes) > _DICTIONARY_SAMPLE_BYTES:
+        column = column.slice(0, max(len(column) * _DICTIONARY_SAMPLE_BYTES // size, 2))
     distinct = len(column.unique())
     return [path] if distinct * 2 < len(column) else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -47,23 +47,25 @@ def _described(client: NodeClient, name: str) -> dict[str, Any]:
             missing[part] = e.message
             return None
 
-    def process() -> str | None:
+    def summary() -> Mapping[str, Any]:
         try:
             overview = client.ask("GET", "icefloe", "v1", "overview")
         except RefusedError as e:
-            missing["coordinator_process"] = e.message
-            return None
-        by_name: Mapping[str, Any] = {c["name"]: c for c in overview["connectors"]}
-        child: str | None = by_name.get(name, {}).get("coordinator_process")
-        return child
+            missing["overview"] = e.message
+            return {}
+        own: Iterator[Mapping[str, Any]] = (c for c in overview["connectors"] if c["name"] == name)
+        return next(own, {})
 
     rounds, tables, lag = view("rounds"), view("tables"), view("lag")
+    own = summary()
     last = rounds["rounds"][-1] if rounds and rounds["rounds"] else None
     return {
         "name": name,
         "type": connector["type"],
         "connector": state["connector"],
-        "coordinator_process": process(),
+        "coordinator_process": own.get("coordinator_process"),
+        "records_read": own.get("records_read"),
+        "record_path": own.get("record_path"),
         "tasks": state["tasks"],
         "last_commit": last,
         "valid_through_ms": lag["valid_through_ms"] if lag else None,
@@ -88,6 +90,8 @@ def _print(description: Mapping[str, Any]) -> None:
     echo(f"valid through: {instant(description['valid_through_ms'])}")
     echo(f"records not in files: {cell(lag.get('not_in_files'))}")
     echo(f"records in files, not committed: {cell(lag.get('in_files_not_committed'))}")
+    echo(f"records read: {cell(description['records_read'])}")
+    echo(f"processed one by one: {_share(description['record_path'], description['records_read'])}")
     echo(f"last commit: {_commit(description['last_commit'])}")
     for part, reason in description["missing"].items():
         echo(f"missing: {part}: {reason}")
@@ -112,6 +116,11 @@ def _print(description: Mapping[str, Any]) -> None:
         echo(f"{key}={value}")
     for key, value in description["preset"].items():
         echo(f"{key}={value} (preset)")
+
+
+def _share(part: int | None, whole: int | None) -> str:
+    """Format a number of records and its percentage."""
+    return f"{part} ({part / whole:.2%})" if part is not None and whole else cell(part)
 
 
 def _table_row(status: Mapping[str, Any]) -> tuple[str, str, str, str]:

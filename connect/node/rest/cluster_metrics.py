@@ -32,6 +32,7 @@ NOT_IN_FILES: Final = "not_in_files"
 OF_TASKS: Final = {
     NOT_IN_FILES: "lag_records",
     "records_read": "records_read",
+    "record_path": "record_path_records",
     "dead_letters": "records_dead_lettered",
 }
 OF_COORDINATOR: Final = {

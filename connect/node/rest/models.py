@@ -455,6 +455,7 @@ class OverviewConnector(BaseModel):
     reason: str | None
     not_in_files: int | None
     records_read: int | None
+    record_path: int | None = Field(description="records that took the record path, one by one")
     in_files_not_committed: int | None
     dead_letters: int | None
     tables_failed: int | None

@@ -316,11 +316,13 @@ def _struct_converter(
         if type(value) is dict:
             fields: Mapping[Any, Any] = value
             chosen = steps
+            is_plain = exact and all(type(key) is str for key in fields)
         elif type(value) is Struct:
             chosen, fields = plans.apply(value, steps)
+            is_plain = exact
         else:
             raise wrong_type(value, "struct")
-        if not exact or any(type(key) is not str for key in fields):
+        if not is_plain:
             fields = _by_column(fields, lookup, fold=fold)
         row: dict[str, Any] = {}
         for name, required, convert, default in chosen:

@@ -10,9 +10,10 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -47,6 +48,9 @@ from connect.records.tables.schema_changes import (
 )
 from connect.records.tables.table_creation import check_type
 from connect.records.tables.type_inference import column_type, infer_type
+
+Check = Callable[[Any], bool]
+_KEPT: Final = 64
 
 
 def changes(
@@ -103,6 +107,67 @@ def check_added(
                     f"the table cannot have a column {name!r}: a partition field has this name",
                     code="partition_spec",
                 )
+
+
+class FittingSchemas:
+    """Decides once per pair of schemas that records ask for no change of their table.
+
+    A schema that asks for none leaves little to check in a record: digits of decimals, and structs
+    with another schema than that of their field.
+
+    Args:
+        config: the connector's configuration.
+    """
+
+    def __init__(self, config: ConnectorConfig) -> None:
+        self._config = config
+        self._known: dict[tuple[Any, ...], tuple[Schema, ConnectSchema, Check | None]] = {}
+
+    def fits(
+        self, schema: Schema, record: SinkRecord, name_mapping: str | None, table_name: str
+    ) -> bool:
+        """Return whether a record needs no change; if False, ``changes`` decides.
+
+        Args:
+            schema: the table's current schema.
+            record: not a tombstone.
+            name_mapping: as for ``changes``.
+            table_name: as for ``changes``.
+        """
+        asked = record.value_schema
+        if asked is None:
+            return False
+        key = (id(schema), id(asked), name_mapping, table_name)
+        known = self._known.get(key)
+        if known is not None and known[0] is schema and known[1] is asked:
+            check = known[2]
+            if check is _unchecked:  # the schema came again: it is worth a check
+                check = self._check(schema, asked, name_mapping, table_name)
+                self._known[key] = (schema, asked, check)
+            return check is not None and check(record.value)
+        if len(self._known) >= _KEPT:
+            self._known.clear()
+        self._known[key] = (schema, asked, _unchecked)
+        return False
+
+    def _check(
+        self, schema: Schema, asked: ConnectSchema, name_mapping: str | None, table_name: str
+    ) -> Check | None:
+        """Return what is left to check in a record; None if the schema asks for changes."""
+        record = SinkRecord("", 0, 0, None, value_schema=asked)
+        try:
+            if changes(schema, record, self._config, name_mapping, table_name=table_name):
+                return None
+        except RecordError:
+            return None
+        names = mapped_names(name_mapping) if name_mapping else None
+        return _Finder(schema, self._config, names, ()).check(schema.as_struct(), asked)
+
+
+def _unchecked(value: Any) -> bool:
+    """Stand for a check that is not made yet."""
+    del value
+    return False
 
 
 def partition_names(table: Table) -> frozenset[str]:
@@ -236,6 +301,53 @@ class _Finder:
         elif isinstance(kind, MapType) and type(value) is not list:
             for item in _items(value, schema):
                 self._nested((*path, "value"), kind.value_type, item, _inner(schema, "map"))
+
+    # -------------------------------------------------------------- of a schema without changes
+
+    def check(self, kind: IcebergType, schema: ConnectSchema) -> Check | None:
+        """Return what decides whether a value of the schema needs no change; None if each does."""
+        expected = {StructType: "struct", ListType: "array", MapType: "map"}.get(type(kind))
+        if expected is None:
+            return None
+        if schema.type != expected:
+            return lambda value: value is None
+        if isinstance(kind, StructType):
+            return self._struct_check(kind, schema)
+        inner_kind = kind.element_type if isinstance(kind, ListType) else _value_type(kind)
+        assert schema.value_schema is not None
+        inner = self.check(inner_kind, schema.value_schema)
+        if inner is None:
+            return None
+        return lambda value: all(map(inner, _items(value, None)))
+
+    def _struct_check(self, column: StructType, schema: ConnectSchema) -> Check:
+        fields = self._known(column)
+        checks: list[tuple[str, Check]] = []
+        for name, inner in schema.fields:
+            field = fields[self._key(name)]
+            check = self.check(field.field_type, inner)
+            if isinstance(field.field_type, DecimalType) and self._config.is_iceberg:
+                check = partial(_has_digits, field.field_type, inner)
+            if check is not None:
+                checks.append((name, check))
+
+        def fits(value: Any) -> bool:
+            if value is None:
+                return True
+            if type(value) is not Struct or value.schema is not schema:
+                return False
+            return all(check(value.values.get(name)) for name, check in checks)
+
+        return fits
+
+
+def _value_type(kind: IcebergType) -> IcebergType:
+    assert isinstance(kind, MapType)
+    return kind.value_type
+
+
+def _has_digits(column: DecimalType, schema: ConnectSchema, value: Any) -> bool:
+    return _wider(column, schema, value) is None
 
 
 def _items(value: Any, schema: ConnectSchema | None) -> Iterable[Any]:

@@ -20,18 +20,18 @@ from connect.config.connector import ConnectorConfig
 from connect.config.table_formats import DEAD_LETTER, FAIL, TEXT
 from connect.errors import RecordError
 from connect.records.conversion.conversion_failure import Unconvertible
+from connect.records.conversion.named_values import has_meaning, of_items
 from connect.records.conversion.row_converter import (
     Conflict,
     Conflicts,
     ConversionOptions,
     column_converter,
-    declared_unit,
 )
 from connect.records.tables.folder_columns import folder_column_type
 from connect.records.tables.schema_changes import Path, SchemaChanges
 from connect.records.tables.schema_evolution import check_added
 from connect.records.tables.table_creation import check_type
-from connect.records.tables.type_inference import infer_type, type_of
+from connect.records.tables.type_inference import column_type, infer_type
 
 
 def action_of(config: ConnectorConfig, table: str) -> str:
@@ -112,12 +112,11 @@ class TypeConflicts:
     def _new_type(self, name: str, conflict: Conflict) -> IcebergType:
         if self.action == TEXT:
             return StringType()
-        optional = self.config.schema_force_optional
         try:
             kind = (
                 infer_type(conflict.value)
                 if conflict.schema is None
-                else type_of(conflict.schema, force_optional=optional)
+                else column_type(conflict.schema, self.config)
             )
             if kind is None:
                 raise conflict.refusal
@@ -127,10 +126,11 @@ class TypeConflicts:
             raise conflict.refusal from None
 
     def _moved(self, conflict: Conflict, kind: IcebergType) -> Any:
+        named = of_items(conflict.schema)
         options = ConversionOptions(
             timestamp_unit=self.config.timestamp_unit,
             case_insensitive=self.config.schema_case_insensitive,
-            number_unit=declared_unit(conflict.schema),
+            declared=named if has_meaning(named) else None,
         )
         try:
             return column_converter(kind, options)(conflict.value)

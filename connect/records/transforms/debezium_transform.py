@@ -17,6 +17,7 @@ from connect.records.transforms.transform import (
     Declaration,
     Example,
     Options,
+    SchemaCache,
     Side,
     a_map,
     a_struct,
@@ -57,13 +58,14 @@ def make(options: Options, side: Side) -> Apply:
     """See ``Declaration``."""
     del side
     pattern = target_pattern(options)
+    row_schema = SchemaCache(_row_schema)
 
     def apply(record: SinkRecord) -> SinkRecord | None:
         if record.value is None:
             return record
         if record.value_schema is None:
             return _from_map(record, pattern)
-        return _from_struct(record, pattern)
+        return _from_struct(record, pattern, row_schema)
 
     return apply
 
@@ -97,7 +99,13 @@ def _from_map(record: SinkRecord, pattern: str) -> SinkRecord | None:
     return with_side(record, "value", None, {**a_map(payload, _PURPOSE), CDC: cdc})
 
 
-def _from_struct(record: SinkRecord, pattern: str) -> SinkRecord:
+def _row_schema(row: ConnectSchema, key: ConnectSchema | None = None) -> ConnectSchema:
+    """Return the schema of a row with its change."""
+    fields = [*_CDC_FIELDS, *([] if key is None else [("key", key)])]
+    return struct_like(row, [*row.fields, (CDC, ConnectSchema("struct", fields=tuple(fields)))])
+
+
+def _from_struct(record: SinkRecord, pattern: str, row_schema: SchemaCache) -> SinkRecord:
     value = a_struct(record.value, _PURPOSE)
     event = java_text(_field(value, "op"))
     op = operation(event)
@@ -124,13 +132,10 @@ def _from_struct(record: SinkRecord, pattern: str) -> SinkRecord:
         "offset": record.offset,
         **cdc_names(pattern, java_text(database), java_text(table)),
     }
-    fields = list(_CDC_FIELDS)
     if record.key_schema is not None:
-        fields.append(("key", record.key_schema))
         cdc["key"] = record.key
-    cdc_schema = ConnectSchema("struct", fields=tuple(fields))
-    updated = struct_like(row.schema, [*row.schema.fields, (CDC, cdc_schema)])
-    values = {**all_values(row), CDC: Struct(cdc_schema, cdc)}
+    updated = row_schema(row.schema, record.key_schema)
+    values = {**all_values(row), CDC: Struct(updated.fields[-1][1], cdc)}
     return with_side(record, "value", updated, Struct(updated, values))
 
 
@@ -150,6 +155,9 @@ def _there(value: dict[Any, Any], name: str) -> Any:
 
 
 def _field(struct: Struct, name: str) -> Any:
+    value = struct.values.get(name)
+    if value is not None:
+        return value
     schema = field_schema(struct.schema, name)
     if schema is None:
         raise refused(f"the change has no {name}", "unknown_field")

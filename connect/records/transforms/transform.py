@@ -174,7 +174,18 @@ def with_side(
     """Return a copy of the record with another key or value."""
     if side == "key":
         return dataclasses.replace(record, key_schema=schema, key=value)
-    return dataclasses.replace(record, value_schema=schema, value=value)
+    return SinkRecord(
+        record.topic,
+        record.partition,
+        record.offset,
+        record.timestamp_ms,
+        record.key,
+        record.key_schema,
+        value,
+        schema,
+        record.headers,
+        record.timestamp_type,
+    )
 
 
 def a_map(value: Any, purpose: str) -> dict[Any, Any]:
@@ -234,6 +245,12 @@ def field_value(
 
 def all_values(struct: Struct, *, default: bool | None = None) -> dict[str, Any]:
     """Return the values of all fields, as ``field_value`` does."""
+    if default is None:
+        values = struct.values
+        return {
+            name: schema.null_value if (value := values.get(name)) is None else value
+            for name, schema in struct.schema.fields
+        }
     return {n: field_value(struct, n, s, default=default) for n, s in struct.schema.fields}
 
 
@@ -266,21 +283,24 @@ class SchemaCache:
     """Caches results that are built from schemas, for the most recently used schemas.
 
     Attributes:
-        make: builds the result from a schema.
+        make: builds the result from a schema, and perhaps another one.
     """
 
-    make: Callable[[ConnectSchema], ConnectSchema]
-    _kept: dict[int, tuple[ConnectSchema, ConnectSchema]] = field(default_factory=dict)
+    make: Callable[..., ConnectSchema]
+    _kept: dict[tuple[int, int], tuple[ConnectSchema, ConnectSchema | None, ConnectSchema]] = field(
+        default_factory=dict
+    )
 
-    def __call__(self, schema: ConnectSchema) -> ConnectSchema:
-        """Return the cached result for the schema object, or build it."""
-        cached = self._kept.get(id(schema))
-        if cached is not None and cached[0] is schema:
-            return cached[1]
-        built = self.make(schema)
+    def __call__(self, schema: ConnectSchema, other: ConnectSchema | None = None) -> ConnectSchema:
+        """Return the cached result for the schema objects, or build it."""
+        key = (id(schema), id(other))
+        cached = self._kept.get(key)
+        if cached is not None and cached[0] is schema and cached[1] is other:
+            return cached[2]
+        built = self.make(schema) if other is None else self.make(schema, other)
         if len(self._kept) >= _SCHEMAS_KEPT:
             self._kept.clear()
-        self._kept[id(schema)] = (schema, built)
+        self._kept[key] = (schema, other, built)
         return built
 
 

@@ -65,6 +65,7 @@ class BatchProcessor:
         metrics = self.setup.metrics
         metrics.add(batch, started_ms=started_ms, now_ms=now_ms)
         metrics.announcement.records_pending_partition_max = self.ledger.unannounced_max
+        self.setup.record_path.add(batch, now_ms, **self.setup.log_labels)
         losses = self.setup.losses
         if losses.add_unavailable(batch.unavailable) | losses.add_conflicts(batch.conflicts):
             self.setup.reports_losses()

@@ -16,13 +16,15 @@ from connect.records.converters.json.json_schema import (
     plain_values,
     readable_schema,
 )
-from connect.records.converters.json.json_text import JsonReader, decode
+from connect.records.converters.json.json_text import JsonReader, decode, skip
 from connect.records.converters.payload_errors import NotJson, PayloadMismatch
 
 _ENVELOPE: Final = frozenset({"schema", "payload"})
-_SCHEMAS_KEPT: Final = 64
-_SCHEMA_KEY: Final = re.compile(r'\s*\{\s*"schema"\s*:\s*', re.ASCII)
-_PAYLOAD_KEY: Final = re.compile(r'\s*,\s*"payload"\s*:\s*', re.ASCII)
+_SCHEMAS_KEPT: Final = 256
+_PREFIXES_SIZE_MAX: Final = 32 * 2**20
+_SCHEMA_KEY: Final = re.compile(r'[ \t\n\r]*\{[ \t\n\r]*"schema"[ \t\n\r]*:[ \t\n\r]*')
+_PAYLOAD_NAME: Final = re.compile(r'"payload"[ \t\n\r]*:[ \t\n\r]*')
+_PAYLOAD_KEY: Final = re.compile(r"[ \t\n\r]*,[ \t\n\r]*" + _PAYLOAD_NAME.pattern)
 
 
 class JsonConverter:
@@ -50,6 +52,7 @@ class JsonConverter:
             self._fixed = self._configured_schema(content)
         # schemas by the text of the envelope before the payload, which most records repeat
         self._known: OrderedDict[str, ReadableSchema | None] = OrderedDict()
+        self._known_size = 0
 
     @property
     def is_enveloped(self) -> bool:
@@ -113,45 +116,62 @@ class JsonConverter:
         return b"", None
 
     def _envelope(self, text: str) -> tuple[ConnectSchema | None, Any]:
-        if self._known:
-            prefix = next(reversed(self._known))
-            if text.startswith(prefix):
-                schema_and_payload = self._payload_after(prefix, self._known[prefix], text)
-                if schema_and_payload is not None:
-                    return schema_and_payload
+        prefix = self._known_prefix(text)
+        if prefix:
+            payload, end = self._reader.value(text, skip(text, len(prefix)), level=1)
+            if _is_over(text, end):
+                return _read(self._known[prefix], payload)
+        prefix, schema, payload = self._parts(text)
+        readable = readable_schema(schema, default_for_null=self._defaults)
+        if prefix:
+            self._keep(prefix, readable)
+        return _read(readable, payload)
+
+    def _known_prefix(self, text: str) -> str:
+        """Return the text before the payload if its schema is known, else ""."""
+        if not self._known:
+            return ""
+        last = next(reversed(self._known))
+        if text.startswith(last):
+            return last
+        match = _PAYLOAD_NAME.search(text)
+        prefix = "" if match is None else text[: match.end()]
+        if prefix not in self._known:
+            return ""
+        self._known.move_to_end(prefix)
+        return prefix
+
+    def _parts(self, text: str) -> tuple[str, Any, Any]:
+        """Parse an envelope; return the text before its payload, the schema and the payload.
+
+        The text is empty if the schema is not the first field.
+        """
+        match = _SCHEMA_KEY.match(text)
+        if match is not None:
+            schema, end = self._reader.value(text, match.end(), level=1)
+            match = _PAYLOAD_KEY.match(text, end)
+        if match is not None:
+            payload, end = self._reader.value(text, match.end(), level=1)
+            if _is_over(text, end):
+                return text[: match.end()], schema, payload
         document = self._reader.read_text(text)
         if type(document) is not dict or document.keys() != _ENVELOPE:
             raise PayloadMismatch('an envelope must have the fields "schema" and "payload" only')
-        prefix = self._prefix(text, document["schema"])
-        if prefix and prefix in self._known:
-            self._known.move_to_end(prefix)
-            readable = self._known[prefix]
-        else:
-            readable = readable_schema(document["schema"], default_for_null=self._defaults)
-            if prefix:
-                self._known[prefix] = readable
-                if len(self._known) > _SCHEMAS_KEPT:
-                    self._known.popitem(last=False)
-        return _read(readable, document["payload"])
+        return "", document["schema"], document["payload"]
 
-    def _payload_after(
-        self, prefix: str, readable: ReadableSchema | None, text: str
-    ) -> tuple[ConnectSchema | None, Any] | None:
-        """Parse the payload after a known prefix; return None if the envelope contains more."""
-        payload, end = self._reader.value(text, len(prefix))
-        if text[end:].strip(" \t\r\n") != "}":
-            return None
-        return _read(readable, payload)
+    def _keep(self, prefix: str, readable: ReadableSchema | None) -> None:
+        self._known[prefix] = readable
+        self._known_size += len(prefix)
+        while len(self._known) > _SCHEMAS_KEPT or (
+            self._known_size > _PREFIXES_SIZE_MAX and len(self._known) > 1
+        ):
+            dropped, _ = self._known.popitem(last=False)
+            self._known_size -= len(dropped)
 
-    def _prefix(self, text: str, schema: Any) -> str:
-        """Return the text before the payload if the schema is the first field, else ""."""
-        match = _SCHEMA_KEY.match(text)
-        if match is None:
-            return ""
-        first, end = self._reader.value(text, match.end())
-        match = _PAYLOAD_KEY.match(text, end)
-        # a second "schema" field would override the first
-        return text[: match.end()] if match is not None and first == schema else ""
+
+def _is_over(text: str, end: int) -> bool:
+    """Return whether an envelope ends after its payload."""
+    return text[end:].strip(" \t\r\n") == "}"
 
 
 def _read(readable: ReadableSchema | None, payload: Any) -> tuple[ConnectSchema | None, Any]:

@@ -129,8 +129,11 @@ def with_nulls(schema: ConnectSchema, read: Reader, *, default_for_null: bool) -
     """Return a reader that converts null to the default or None, or rejects it."""
     default, optional, kind = schema.default, schema.optional, schema.type
     fill = default_for_null and default is not None
+    as_is = _READ_AS_IS.get(read)
 
     def read_or_null(value: Any) -> Any:
+        if type(value) is as_is:
+            return value
         if value is not None:
             return read(value)
         if fill:
@@ -226,8 +229,8 @@ def _struct(source: Mapping[str, Any], parts: dict[str, Any], nulls: bool, depth
 _COMPOUND: Final = {"array": _array, "map": _map, "struct": _struct}
 
 
-# JSON has no such numbers: Kafka's converter writes them as texts
-_NOT_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
+NOT_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
+"""JSON has no such numbers: Kafka's converter writes them as texts."""
 
 
 def _boolean(value: Any) -> bool:
@@ -255,7 +258,7 @@ def _float32(value: Any) -> Float32:
         return Float32(double_to_float32(double_of(value)))
     if type(value) is int:
         return Float32(to_float(value))
-    if type(value) is str and value in _NOT_FINITE:
+    if type(value) is str and value in NOT_FINITE:
         return Float32(float(value))
     raise PayloadMismatch("the payload of a float must be a JSON number")
 
@@ -265,7 +268,7 @@ def _float64(value: Any) -> float:
         return double_of(value)
     if type(value) is int:
         return integer_to_double(value)
-    if type(value) is str and value in _NOT_FINITE:
+    if type(value) is str and value in NOT_FINITE:
         return float(value)
     raise PayloadMismatch("the payload of a double must be a JSON number")
 
@@ -290,6 +293,8 @@ _SCALARS: Final[Mapping[str, Reader]] = {
     "string": _string,
     "bytes": _bytes,
 }
+
+_READ_AS_IS: Final[Mapping[Reader, type]] = {_boolean: bool, _string: str}
 
 
 def scalar_reader(kind: str) -> Reader:

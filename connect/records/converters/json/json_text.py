@@ -121,20 +121,26 @@ class JsonReader:
         Raises:
             NotJson: the text is not a valid document.
         """
-        value, end = self.value(text, _skip(text, 0))
-        if end != len(text) and _skip(text, end) != len(text):
+        value, end = self.value(text, skip(text, 0))
+        if end != len(text) and skip(text, end) != len(text):
             raise NotJson("bad_json", "there is text after the JSON document")
         return value
 
-    def value(self, text: str, start: int) -> tuple[Any, int]:
-        """Parse the value at an index; return the value and the index after it."""
+    def value(self, text: str, start: int, *, level: int = 0) -> tuple[Any, int]:
+        """Parse the value at an index; return the value and the index after it.
+
+        Args:
+            text: of the document.
+            start: where the value begins.
+            level: open brackets before it.
+        """
         if (
-            len(text) > _RECURSIVE_DEPTH_MAX
-            and text.count("[") + text.count("{") > _RECURSIVE_DEPTH_MAX
-            and _depth(text) > _RECURSIVE_DEPTH_MAX
+            len(text) - start > _RECURSIVE_DEPTH_MAX
+            and text.count("[", start) + text.count("{", start) > _RECURSIVE_DEPTH_MAX
+            and _depth(text, start, level) > _RECURSIVE_DEPTH_MAX
         ):
             return self._without_recursion(text, start)
-        read = self._long if len(text) > NUMBER_DIGITS_MAX else self._short
+        read = self._long if len(text) - start > NUMBER_DIGITS_MAX else self._short
         try:
             return read(text, start)
         except json.JSONDecodeError as error:
@@ -159,10 +165,10 @@ class JsonReader:
                     container.append(value)
                 else:
                     container[name] = value
-                index = _skip(text, index)
+                index = skip(text, index)
                 mark = text[index : index + 1]
                 if mark == ",":
-                    index = _skip(text, index + 1)
+                    index = skip(text, index + 1)
                     if type(container) is dict:
                         name, index = _name(text, index)
                     stack.append((container, name))
@@ -177,7 +183,7 @@ class JsonReader:
         """Parse a scalar or an empty container, or open a container; return the index after it."""
         for opening, closing, container in (("[", "]", list), ("{", "}", dict)):
             if text.startswith(opening, index):
-                index = _skip(text, index + 1)
+                index = skip(text, index + 1)
                 if text.startswith(closing, index):
                     return container(), index + 1, False
                 return container(), index, True
@@ -216,14 +222,14 @@ def decode(data: bytes) -> str:
         raise NotJson("bad_json", f"the bytes are not {encoding}") from None
 
 
-def _depth(text: str) -> int:
-    """Return the maximum depth of brackets outside strings.
+def _depth(text: str, start: int, level: int) -> int:
+    """Return the maximum depth of brackets outside strings from an index, below a level.
 
     Raises:
         NotJson: the document is nested too deeply.
     """
-    depth = deepest = 0
-    for match in _BRACKETS.finditer(text):
+    depth = deepest = level
+    for match in _BRACKETS.finditer(text, start):
         mark = match[0]
         if mark in "[{":
             depth += 1
@@ -236,7 +242,8 @@ def _depth(text: str) -> int:
     return deepest
 
 
-def _skip(text: str, index: int) -> int:
+def skip(text: str, index: int) -> int:
+    """Return the index after white space."""
     match = _WHITE.match(text, index)
     assert match is not None  # the pattern also matches empty white space
     return match.end()
@@ -256,7 +263,7 @@ def _name(text: str, index: int) -> tuple[str, int]:
     if text[index : index + 1] != '"':
         raise NotJson("bad_json", f"expected a name at character {index}")
     name, index = _string(text, index)
-    index = _skip(text, index)
+    index = skip(text, index)
     if text[index : index + 1] != ":":
         raise NotJson("bad_json", f"expected a colon at character {index}")
-    return name, _skip(text, index + 1)
+    return name, skip(text, index + 1)

@@ -444,3 +444,11 @@ def test_only_repetitive_columns_get_a_dictionary() -> None:
         }
     )
     assert repeating_columns(rows) == ["few", "inner.few", "items.list.element"]
+
+
+def test_long_values_are_judged_by_as_many_as_a_dictionary_holds() -> None:
+    """A larger dictionary is not written, and hashing all values costs more than it saves."""
+    long = [f"{n:04d}" * 500 for n in range(5_000)]
+    soon = [long[n % 100] for n in range(15_000)]
+    rows = pa.table({"late": [*long, *long, *long], "soon": soon})
+    assert repeating_columns(rows) == ["soon"]

@@ -72,6 +72,7 @@ def test_members_after_a_known_schema_are_checked() -> None:
     json_converter = build("json")
     start = b'{"schema":{"type":"int32"},"payload":'
     assert json_converter.to_connect("t", (), start + b"5}")[1] == 5
+    assert json_converter.to_connect("t", (), start + b" 5}")[1] == 5
     assert json_converter.to_connect("t", (), start + b'5,"payload":6 } ')[1] == 6
     schema, value = json_converter.to_connect(
         "t", (), start + b'5,"schema":{"type":"string"},"payload":"x"}'
@@ -83,18 +84,30 @@ def test_members_after_a_known_schema_are_checked() -> None:
             json_converter.to_connect("t", (), start + end)
 
 
-@given(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=5), st.booleans())
-def test_a_cached_schema_does_not_change_the_value(payloads: list[int], spaced: bool) -> None:
-    """A converter with a cached schema returns the same value as a new converter."""
+_GAP = st.sampled_from(["", " ", "\x0b"])
+_SCHEMA = st.sampled_from(['{"type":"int32"}', '{"type":"string","doc":"\\"payload\\":"}', "null"])
+_PAYLOAD = st.sampled_from(["5", '"x"', "1.5", "tru", "", '"payload":7', "[[5"])
+_END = st.sampled_from(["}", "} ", "}}", "", ',"x":1}'])
+_RECORD = st.tuples(_GAP, _SCHEMA, _GAP, _PAYLOAD, _END, st.booleans())
+
+
+@given(st.lists(_RECORD, max_size=12))
+def test_a_cached_schema_does_not_change_the_value(records: list[Any]) -> None:
+    """A converter with cached schemas returns and refuses the same as a new converter."""
     used = build("json")
-    for payload in payloads:
-        text = json.dumps(
-            {"schema": {"type": "int32"}, "payload": payload},
-            separators=(", ", ": ") if spaced else (",", ":"),
-        )
-        assert used.to_connect("t", (), text.encode()) == build("json").to_connect(
-            "t", (), text.encode()
-        )
+    for before, schema, gap, payload, end, is_turned in records:
+        members = [f'"schema":{schema}', f'"payload":{gap}{payload}']
+        text = ",".join(members[::-1] if is_turned else members)
+        data = f"{before}{{{text}{end}".encode()
+        assert outcome(used, data) == outcome(build("json"), data)
+
+
+def outcome(json_converter: Any, data: bytes) -> Any:
+    """What a converter returns, or how it refuses."""
+    try:
+        return json_converter.to_connect("t", (), data)
+    except RecordError as error:
+        return error.code, error.message
 
 
 def test_decimals_keep_their_digits() -> None:
