@@ -25,6 +25,8 @@ _JSON: Final = frozenset(
     {"org.apache.kafka.connect.json.JsonConverter", "JsonConverter", "Json", "json"}
 )
 _WITH_CDC: Final = frozenset({"DebeziumTransform", "DmsTransform"})
+_STATE: Final = "ExtractNewRecordState"
+_DELETES: Final = "delete.tombstone.handling.mode"
 _DROPPING: Final = frozenset({"Filter", "Sql"})
 _OF_THE_SOURCE: Final = "__"
 """Fields that begin so are added to values by Debezium's `ExtractNewRecordState`."""
@@ -43,10 +45,7 @@ def changes_keys(class_name: str) -> bool:
 def changes_without_schema(view: ConfigView) -> Iterator[tuple[str, str]]:
     """`DebeziumTransform` and JSON without schemas, without `iceberg.tables.timestamp-unit`."""
     name = "value.converter.schemas.enable"
-    is_json = (view.raw.get("value.converter") or "").strip() in _JSON
-    is_off = (view.raw.get(name) or "").strip().lower() == "false"
-    is_read = view.has("value.converter.schema.content")
-    if is_json and is_off and not is_read and "DebeziumTransform" in _steps(view):
+    if _is_schemaless(view) and "DebeziumTransform" in _steps(view):
         unit = "iceberg.tables.timestamp-unit"
         if not view.has(unit):
             yield (
@@ -106,6 +105,41 @@ def deletes_are_rows(view: ConfigView) -> Iterator[tuple[str, str]]:
         )
 
 
+def record_states(view: ConfigView) -> Iterator[tuple[str, str]]:
+    """`ExtractNewRecordState` without schemas, with old keys, or with unmarked deletes."""
+    for alias, step in zip(_aliases(view), _steps(view), strict=True):
+        if step != _STATE:
+            continue
+        if _is_schemaless(view):
+            yield (
+                "value.converter.schemas.enable",
+                (
+                    f"is false: {step} passes values without a schema unchanged, as Debezium's "
+                    "class does. Set the type DebeziumTransform, or use schemas"
+                ),
+            )
+        for old in ("drop.tombstones", "delete.handling.mode"):
+            if view.raw.get(f"transforms.{alias}.{old}") is not None:
+                yield (
+                    f"transforms.{alias}.{old}",
+                    f"has no effect since Debezium 3. Set transforms.{alias}.{_DELETES}",
+                )
+        mode = (view.raw.get(f"transforms.{alias}.{_DELETES}") or "").strip().lower()
+        is_read = view.has(_CDC_FIELD)
+        if (
+            mode.startswith("rewrite")
+            and view["iceberg.tables.upsert-mode-enabled"]
+            and not is_read
+        ):
+            yield (
+                "iceberg.tables.upsert-mode-enabled",
+                (
+                    f"is true, but {_CDC_FIELD} is not set: deletes of {step} are written as "
+                    f"rows. Set {_CDC_FIELD}=__deleted"
+                ),
+            )
+
+
 def tombstones_without_table(view: ConfigView) -> Iterator[tuple[str, str]]:
     """Upserts without `cdc-field`, whose route needs a field that message keys do not have."""
     steps = _steps(view)
@@ -132,10 +166,20 @@ def tombstones_without_table(view: ConfigView) -> Iterator[tuple[str, str]]:
             return
 
 
+def _is_schemaless(view: ConfigView) -> bool:
+    """Return whether values are JSON without schemas."""
+    is_json = (view.raw.get("value.converter") or "").strip() in _JSON
+    is_off = (view.raw.get("value.converter.schemas.enable") or "").strip().lower() == "false"
+    return is_json and is_off and not view.has("value.converter.schema.content")
+
+
+def _aliases(view: ConfigView) -> list[str]:
+    return list_of((view.raw.get("transforms") or "").strip())
+
+
 def _steps(view: ConfigView) -> list[str]:
     """Return the simple class names of the transformations, in their order."""
-    aliases = list_of((view.raw.get("transforms") or "").strip())
-    texts = (view.raw.get(f"transforms.{alias}.type") or "" for alias in aliases)
+    texts = (view.raw.get(f"transforms.{alias}.type") or "" for alias in _aliases(view))
     return [text.strip().rpartition(".")[2] for text in texts]
 
 
@@ -166,5 +210,6 @@ RULES: tuple[Rule, ...] = (
     changes_without_schema,
     keys_without_fields,
     deletes_are_rows,
+    record_states,
     tombstones_without_table,
 )

@@ -100,7 +100,12 @@ class ColumnChain:
         }
         nothing = np.zeros(count, np.bool_)
         origins = OriginColumns(
-            block, decoded.places, self._keys, is_text=not is_typed, seen=decoded.seen
+            block,
+            decoded.places,
+            self._keys,
+            is_text=not is_typed,
+            seen=decoded.seen,
+            schema_name=decoded.schema_name,
         )
         rows = Rows(columns, count, origins, nothing.copy(), nothing.copy())
         rows.is_typed = rows.had_schema = is_typed

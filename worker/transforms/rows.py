@@ -48,6 +48,7 @@ class OriginColumns:
         keys: reads their keys, None where no step asks for them.
         is_text: whether the values are JSON texts that name every field.
         seen: names and nulls in all of them, where known.
+        schema_name: of the schema that all of them have; None if it has no name.
     """
 
     def __init__(
@@ -58,19 +59,26 @@ class OriginColumns:
         *,
         is_text: bool = True,
         seen: Seen | None = None,
+        schema_name: str | None = None,
     ) -> None:
         self._block = block
         self.places = places
         self._keys = keys
         self._is_text = is_text
         self._seen = seen
+        self.schema_name = schema_name
         is_all = len(places) == block.count and bool((places == np.arange(block.count)).all())
         self._chosen = None if is_all else pa.array(places)
 
     def picked(self, rows: Positions) -> OriginColumns:
         """Return the origins of some rows."""
         return OriginColumns(
-            self._block, self.places[rows], self._keys, is_text=self._is_text, seen=self._seen
+            self._block,
+            self.places[rows],
+            self._keys,
+            is_text=self._is_text,
+            seen=self._seen,
+            schema_name=self.schema_name,
         )
 
     def column(self, name: str) -> pa.Array:

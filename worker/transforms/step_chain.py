@@ -31,6 +31,7 @@ from worker.transforms.copy_value import CopyFieldStep
 from worker.transforms.custom_transforms import OwnColumns
 from worker.transforms.explode import explode
 from worker.transforms.extract_field import Extract, ExtractKey
+from worker.transforms.extract_new_record_state import record_state
 from worker.transforms.filter import Filter
 from worker.transforms.flatten import flatten
 from worker.transforms.header_from import NoColumnStep, ToHeaders
@@ -81,7 +82,8 @@ _OF_LINKS: Final[
     "RegexRouter": lambda link, _: TopicSteps(link),
     "TimestampRouter": timestamp_topics,
 }
-COLUMN_STEPS: Final = frozenset({*_STEPS, *_OF_LINKS})
+_STATE: Final = "ExtractNewRecordState"
+COLUMN_STEPS: Final = frozenset({*_STEPS, *_OF_LINKS, _STATE})
 
 
 def steps_for(config: ConnectorConfig) -> tuple[ColumnStep, ...] | None:
@@ -89,7 +91,10 @@ def steps_for(config: ConnectorConfig) -> tuple[ColumnStep, ...] | None:
     steps: list[ColumnStep] = []
     for each in config.transforms:
         link = link_of(each)
-        step = _step(link, each.options)
+        if link.declared.name == _STATE:
+            step = _state(link, each.options, config) if keep_schemas(tuple(steps)) else None
+        else:
+            step = _step(link, each.options)
         is_about_headers = each.predicate is not None and each.predicate.class_name.endswith(
             "HasHeaderKey"
         )
@@ -134,6 +139,13 @@ def _step(link: ChainedTransform, options: Mapping[str, str]) -> ColumnStep | No
     if of_link is not None:
         return of_link(link, typed)
     return None if make is None else make(typed)
+
+
+def _state(
+    link: ChainedTransform, options: Mapping[str, str], config: ConnectorConfig
+) -> ColumnStep | None:
+    typed = typed_options(link.declared.keys, options)
+    return record_state(typed, drops_tombstones=not config.is_row_level)
 
 
 def planned(

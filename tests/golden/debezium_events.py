@@ -1,0 +1,317 @@
+"""Change events of Debezium's connectors, and the options that its transformations run with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Message = dict[str, Any]
+Options = dict[str, str]
+
+TOPIC = "shop.public.item"
+UNAVAILABLE = "__debezium_unavailable_value"
+OPERATIONS = ("r", "c", "u", "d", "t")
+
+
+def field(called: str, kind: str, *, optional: bool = True, **more: Any) -> dict[str, Any]:
+    """A field of a schema in the envelope's form."""
+    return {"field": called, "type": kind, "optional": optional, **more}
+
+
+def struct(name: str | None, *fields: dict[str, Any], optional: bool = False) -> dict[str, Any]:
+    """A struct schema in the envelope's form."""
+    named = {} if name is None else {"name": name}
+    return {"type": "struct", "optional": optional, **named, "fields": list(fields)}
+
+
+ROW = (
+    field("id", "int64", optional=False),
+    field("name", "string"),
+    field("region", "string"),
+    field("qty", "int32", default=7),
+    field("price", "double"),
+    field("at", "int64", name="io.debezium.time.MicroTimestamp", version=1),
+    field("day", "int32", name="org.apache.kafka.connect.data.Date", version=1),
+    field("tags", "array", items={"type": "string", "optional": True}),
+    field("live", "boolean", optional=False, default=True),
+)
+FULL = {
+    "id": 1,
+    "name": "ann",
+    "region": "eu",
+    "qty": 3,
+    "price": 1.5,
+    "at": 1_700_000_000_123_456,
+    "day": 19_675,
+    "tags": ["a", None],
+    "live": False,
+}
+SOURCES: Mapping[str, tuple[tuple[dict[str, Any], ...], dict[str, Any]]] = {
+    "postgresql": (
+        (field("schema", "string", optional=False), field("txId", "int64"), field("lsn", "int64")),
+        {"schema": "public", "txId": 771, "lsn": 24_023_128},
+    ),
+    "mysql": (
+        (
+            field("server_id", "int64", optional=False),
+            field("gtid", "string"),
+            field("file", "string", optional=False),
+            field("pos", "int64", optional=False),
+            field("row", "int32", optional=False),
+        ),
+        {"server_id": 223_344, "gtid": None, "file": "mysql-bin.000003", "pos": 805, "row": 0},
+    ),
+    "sqlserver": (
+        (
+            field("schema", "string", optional=False),
+            field("change_lsn", "string"),
+            field("commit_lsn", "string"),
+            field("event_serial_no", "int64"),
+        ),
+        {
+            "schema": "dbo",
+            "change_lsn": "00000027:00000ac0:0002",
+            "commit_lsn": "00000027:00000ac0:0007",
+            "event_serial_no": 2,
+        },
+    ),
+    "oracle": (
+        (
+            field("schema", "string", optional=False),
+            field("scn", "string"),
+            field("commit_scn", "string"),
+            field("rs_id", "string"),
+            field("ssn", "int64"),
+        ),
+        {"schema": "SHOP", "scn": "2868546", "commit_scn": None, "rs_id": None, "ssn": 0},
+    ),
+}
+BLOCK = struct(
+    "event.block",
+    field("id", "string", optional=False),
+    field("total_order", "int64", optional=False),
+    field("data_collection_order", "int64", optional=False),
+    optional=True,
+)
+KEY = struct(f"{TOPIC}.Key", field("id", "int64", optional=False), field("region", "string"))
+EVENT_KEY = {"id": 1, "region": "eu"}
+
+
+def envelope_schema(connector: str, row: tuple[dict[str, Any], ...] = ROW) -> dict[str, Any]:
+    """The schema of a connector's change events."""
+    value = struct(f"{TOPIC}.Value", *row, optional=True)
+    source = struct(
+        f"io.debezium.connector.{connector}.Source",
+        field("version", "string", optional=False),
+        field("connector", "string", optional=False),
+        field("name", "string", optional=False),
+        field("ts_ms", "int64", optional=False),
+        field("snapshot", "string", default="false"),
+        field("db", "string", optional=False),
+        field("sequence", "string"),
+        field("table", "string", optional=False),
+        *SOURCES[connector][0],
+    )
+    return struct(
+        f"{TOPIC}.Envelope",
+        {"field": "before", **value},
+        {"field": "after", **value},
+        {"field": "source", **source},
+        {"field": "transaction", **BLOCK},
+        field("op", "string", optional=False),
+        field("ts_ms", "int64"),
+        field("ts_us", "int64"),
+    )
+
+
+def event(connector: str, op: str, before: Any, after: Any, *, block: bool = False) -> Any:
+    """The payload of a change event."""
+    return {
+        "before": before,
+        "after": after,
+        "source": {
+            "version": "3.6.1.Final",
+            "connector": connector,
+            "name": "shop",
+            "ts_ms": 1_700_000_000_000,
+            "snapshot": "false",
+            "db": "inventory",
+            "sequence": '["24023000","24023128"]' if connector == "postgresql" else None,
+            "table": "item",
+            **SOURCES[connector][1],
+        },
+        "transaction": (
+            {"id": "771:24023128", "total_order": 1, "data_collection_order": 1} if block else None
+        ),
+        "op": op,
+        "ts_ms": 1_700_000_000_321,
+        "ts_us": 1_700_000_000_321_999,
+    }
+
+
+def message(
+    schema: Any,
+    payload: Any,
+    *,
+    key: Any = EVENT_KEY,
+    key_schema: Any = KEY,
+    headers: Mapping[str, str | None] | None = None,
+) -> Message:
+    """A message as the broker has it; a payload of None is a tombstone."""
+    is_tombstone = schema is None and payload is None
+    return {
+        "topic": TOPIC,
+        "key": None if key is None else json.dumps({"schema": key_schema, "payload": key}),
+        "value": None if is_tombstone else json.dumps({"schema": schema, "payload": payload}),
+        "headers": dict(headers or {}),
+    }
+
+
+TOMBSTONE = message(None, None)
+
+
+def _rows(op: str, before: Any, after: Any) -> tuple[Any, Any]:
+    return (
+        None if op in ("r", "c", "t") else before,
+        None if op in ("d", "t") else after,
+    )
+
+
+def _usual() -> Iterator[Message]:
+    """Events of each operation and connector, in and outside of a transaction."""
+    old = {**FULL, "name": "old", "region": "us"}
+    for connector in SOURCES:
+        schema = envelope_schema(connector)
+        for op in OPERATIONS:
+            for block in (False, True):
+                before, after = _rows(op, old, FULL)
+                key = None if op == "t" else EVENT_KEY
+                yield message(schema, event(connector, op, before, after, block=block), key=key)
+    schema = envelope_schema("postgresql")
+    only_key = {**dict.fromkeys(FULL), "id": 1, "live": False}
+    for op in "ud":
+        before, after = _rows(op, only_key, FULL)
+        yield message(schema, event("postgresql", op, before, after))
+    yield message(schema, event("postgresql", "u", None, FULL))
+    yield message(schema, event("postgresql", "d", None, None))
+
+
+def _keys_and_values() -> Iterator[Message]:
+    """Key changes, values that were not sent, nulls, defaults and texts that name topics."""
+    schema = envelope_schema("postgresql")
+    new_key = json.dumps({"id": 2, "region": "eu"})
+    old_key = json.dumps(EVENT_KEY)
+    moved = {**FULL, "id": 2}
+    yield message(
+        schema, event("postgresql", "d", FULL, None), headers={"__debezium.newkey": new_key}
+    )
+    yield TOMBSTONE
+    yield message(
+        schema,
+        event("postgresql", "c", None, moved),
+        key={"id": 2, "region": "eu"},
+        headers={"__debezium.oldkey": old_key},
+    )
+    unsent = {**FULL, "name": UNAVAILABLE, "tags": [UNAVAILABLE]}
+    yield message(schema, event("postgresql", "u", None, unsent))
+    yield message(schema, event("postgresql", "u", FULL, unsent))
+    for name in ("name", "region", "qty", "price", "at", "day", "tags"):
+        for op in "cud":
+            row = {**FULL, name: None}
+            before, after = _rows(op, row, row)
+            yield message(schema, event("postgresql", op, before, after))
+    for region in ("", " ", "eu-1", "\u00e9"):
+        for op in "cd":
+            row = {**FULL, "region": region}
+            before, after = _rows(op, row, row)
+            yield message(schema, event("postgresql", op, before, after))
+    yield message(None, None, key=None)
+    yield message(None, None, headers={"h": "1"})
+
+
+def _dropped_fields() -> Iterator[Message]:
+    """Headers with lists of fields, and headers that are no lists."""
+    schema = envelope_schema("postgresql")
+    lists = ('["name"]', '["name", "id"]', '["region", "__op", "nope"]', "[]", "name", None)
+    for text in lists:
+        for op in "cud":
+            before, after = _rows(op, FULL, FULL)
+            headers = {"unchanged": text}
+            yield message(schema, event("postgresql", op, before, after), headers=headers)
+    yield message(
+        schema,
+        event("postgresql", "u", FULL, FULL),
+        key="1",
+        key_schema={"type": "string", "optional": False},
+        headers={"unchanged": '["name"]'},
+    )
+    yield message(None, None, headers={"unchanged": '["name"]'})
+
+
+def _odd() -> Iterator[Message]:
+    """Values that are no change events, and change events that lack a part."""
+    schema = envelope_schema("mysql")
+    good = event("mysql", "c", None, FULL, block=True)
+    for lacking in ("before", "after", "source", "transaction", "op", "ts_ms"):
+        fields = [f for f in schema["fields"] if f["field"] != lacking]
+        for op in "cd":
+            before, after = _rows(op, FULL, FULL)
+            payload = {**event("mysql", op, before, after, block=True)}
+            del payload[lacking]
+            yield message({**schema, "fields": fields}, payload)
+    yield message({**schema, "name": "shop.item.Value"}, good)
+    yield message({k: v for k, v in schema.items() if k != "name"}, good)
+    yield message(struct(f"{TOPIC}.Value", *ROW), FULL)
+    for op in OPERATIONS:
+        before, after = _rows(op, FULL, FULL)
+        yield message(None, event("mysql", op, before, after))
+    yield message(None, FULL)
+    taken = (*ROW, field("__deleted", "string"), field("__op", "string"))
+    yield message(
+        envelope_schema("mysql", taken),
+        event("mysql", "c", None, {**FULL, "__deleted": "x", "__op": "y"}),
+    )
+    document = struct(
+        f"{TOPIC}.Envelope",
+        field("before", "string", name="io.debezium.data.Json"),
+        field("after", "string", name="io.debezium.data.Json"),
+        struct("s", field("db", "string")) | {"field": "source"},
+        field("op", "string"),
+    )
+    for op in "cd":
+        before, after = _rows(op, '{"_id": 1}', '{"_id": 1}')
+        payload = {"before": before, "after": after, "source": {"db": "d"}, "op": op}
+        yield message(document, payload)
+    yield message(
+        struct("io.debezium.connector.common.Heartbeat", field("ts_ms", "int64", optional=False)),
+        {"ts_ms": 1_700_000_000_000},
+    )
+
+
+MESSAGES: tuple[Message, ...] = (*_usual(), *_keys_and_values(), *_dropped_fields(), *_odd())
+
+_MODE = "delete.tombstone.handling.mode"
+_DROP = {"drop.fields.header.name": "unchanged"}
+_VARIATIONS: tuple[Options, ...] = (
+    {},
+    {"add.fields": "op,source.lsn,source.ts_ms,ts_ms"},
+    {"add.fields": "op:operation, source.db:database,table", "add.fields.prefix": "_"},
+    {"add.fields": "op,table,snapshot", "add.fields.prefix": ""},
+    {"add.fields": "transaction.id,total_order:place,transaction.data_collection_order"},
+    {"add.fields": "id,nope,ts_us,sequence,source.nope"},
+    {"add.fields": "source,before.id,op"},
+    {"add.headers": "op,source.lsn,total_order"},
+    {"add.headers": "op:o,db:d,nope", "add.headers.prefix": "h."},
+    {**_DROP, "add.fields": "op"},
+    {**_DROP, "drop.fields.from.key": "true"},
+    {**_DROP, "drop.fields.from.key": "true", "drop.fields.keep.schema.compatible": "false"},
+    {"route.by.field": "region"},
+    {"route.by.field": "region", "add.fields": "op", "add.headers": "op"},
+    {"route.by.field": "id"},
+    {"replace.null.with.default": "false", "add.fields": "op,lsn"},
+)
+MODES = ("drop", "tombstone", "rewrite", "rewrite-with-tombstone", "DELETE-TO-TOMBSTONE")
+STATE_OPTIONS: tuple[Options, ...] = tuple(
+    {_MODE: mode, **more} for mode in MODES for more in _VARIATIONS
+)
