@@ -59,7 +59,6 @@ INTERFACES: Mapping[PluginType, str] = {
 SIMILARITY = 0.8
 """Classes that are less similar are not suggested."""
 _UNWRAPPING: Mapping[str, str] = {
-    "ExtractNewRecordState": "DebeziumTransform",
     "ExtractNewDocumentState": "MongoDebeziumTransform and DebeziumTransform",
 }
 """Classes of Debezium, and the transformations that do nearly the same."""
