@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -35,7 +36,7 @@ from worker.batch.blocks import Block
 from worker.batch.pipeline_spec import ChangePlan
 from worker.decode.decoded_rows import Columns
 from worker.decode.json_types import guessed_fields
-from worker.pipeline.key_columns import envelopes_of
+from worker.pipeline.key_columns import KeyReader, envelopes_of
 from worker.pipeline.transformed_rows import ColumnChain
 from worker.pipeline.value_columns import EnvelopedValues
 from worker.transforms.step_chain import steps_for
@@ -46,6 +47,7 @@ TYPED = {
     "key.converter": JSON,
     "key.converter.schemas.enable": "true",
 }
+MODE = "delete.tombstone.handling.mode"
 UPSERTS = {
     "iceberg.tables.upsert-mode-enabled": "true",
     "iceberg.tables.default-id-columns": "id",
@@ -96,42 +98,66 @@ def comparable(value: Any) -> Any:
     return date(1970, 1, 1) + timedelta(value.days) if isinstance(value, Date) else value
 
 
-def test_each_recorded_event_becomes_by_columns_what_debezium_makes_of_it() -> None:
+@pytest.mark.parametrize("upserts", [{}, UPSERTS], ids=["append", "upsert"])
+def test_each_recorded_event_becomes_by_columns_what_debezium_makes_of_it(
+    upserts: dict[str, str],
+) -> None:
     """Or its record goes to the record path; usual events do not."""
     name = "ExtractNewRecordState"
     _, messages, all_options = recordings.CLASSES[name]
     recording = recordings.recording(name)
     block = Block(pa.Table.from_batches([batch_of(list(messages))]))
-    by_columns = 0
     decoded = _decoded(block)
+    by_columns = 0
     for number, options in enumerate(all_options):
         if "drop.fields.header.name" in options:
             continue  # headers decide, so each record goes to the record path
-        chain = _chain(config(**TYPED, **transform(name, options)))
+        if upserts and "tombstone" not in options[MODE].lower():
+            continue
+        chain = _chain(config(**TYPED, **upserts, **transform(name, options)))
         seen: set[int] = set()
         for before in decoded:
             for part in chain.run(block, before, is_typed=True):
-                refused = set(part.unexpected.tolist())
-                assert part.dropped is not None
-                for place in set(part.dropped.tolist()) - refused:
+                for place, ours in _results(part, upserts):
                     seen.add(place)
                     theirs = recording.result(number, place)
-                    assert theirs is None or (
-                        isinstance(theirs, SinkRecord) and theirs.value is None
-                    )
-                topics = [events.TOPIC] * len(part.places)
-                topics = topics if part.topics is None else part.topics.to_pylist()
-                rows = zip(part.places.tolist(), _plain(part.table), topics, strict=True)
-                for place, row, topic in rows:
-                    if place not in refused:
-                        seen.add(place)
-                        _assert_row(row, topic, recording.result(number, place))
+                    assert ours == _expected(theirs, ours, upserts)
         by_columns += len(seen)
         is_struct_added = "before.id" in options.get("add.fields", "")
         if not is_struct_added and options.get("route.by.field") != "id":
             usual = [p for p, m in enumerate(messages[:40]) if '"op": "t"' not in m["value"]]
             assert seen.issuperset(usual), (options, set(usual) - seen)
-    assert by_columns > 5_000
+    assert by_columns > (3_000 if upserts else 5_000)
+
+
+def _results(
+    part: Columns, upserts: Mapping[str, str]
+) -> Iterator[tuple[int, tuple[Any, str] | None]]:
+    """Each record that stays in columns, with its row and topic; None if it is dropped."""
+    refused = set(part.unexpected.tolist())
+    assert part.dropped is not None
+    for place in set(part.dropped.tolist()) - refused:
+        yield place, None
+    topics = [events.TOPIC] * len(part.places)
+    topics = topics if part.topics is None else part.topics.to_pylist()
+    rows = zip(part.places.tolist(), _plain(part.table), topics, strict=True)
+    for number, (place, row, topic) in enumerate(rows):
+        is_tombstone = part.tombstones is not None and part.tombstones[number]
+        assert not is_tombstone or upserts
+        if place not in refused:
+            yield place, (("tombstone", row["id"], row["region"]) if is_tombstone else row, topic)
+
+
+def _expected(theirs: Any, ours: Any, upserts: Mapping[str, str]) -> tuple[Any, str] | None:
+    """What Debezium made of a record, in the same form; connectors that append drop tombstones."""
+    if theirs is None:
+        return None
+    assert isinstance(theirs, SinkRecord)
+    if theirs.value is None:
+        key = theirs.key.values
+        return (("tombstone", key["id"], key["region"]), theirs.topic) if upserts else None
+    values = theirs.value.values if isinstance(theirs.value, Struct) else theirs.value
+    return {name: comparable(values.get(name)) for name in ours[0]}, theirs.topic
 
 
 def _decoded(block: Block) -> list[Columns]:
@@ -149,7 +175,9 @@ def _chain(connector: ConnectorConfig) -> ColumnChain:
     assert steps is not None
     fields = guessed_fields([SCHEMA.fields])
     reference = ReferencePath(connector)
-    return ColumnChain(steps, fields, connector, [], reference=reference, keys=None)
+    key_converter = converter(connector.key_converter, "key")
+    keys = KeyReader(connector, key_converter, pa.struct(list(fields.items())))
+    return ColumnChain(steps, fields, connector, [], reference=reference, keys=keys)
 
 
 def _plain(table: pa.Table) -> list[dict[str, Any]]:
@@ -161,23 +189,44 @@ def _plain(table: pa.Table) -> list[dict[str, Any]]:
     return pa.table(numbers, names=table.column_names).to_pylist()
 
 
-def _assert_row(ours: dict[str, Any], topic: str, theirs: Any) -> None:
-    assert isinstance(theirs, SinkRecord)
-    values = theirs.value.values if isinstance(theirs.value, Struct) else theirs.value
-    assert ours == {name: comparable(values.get(name)) for name in ours}
-    assert topic == theirs.topic
+CASES: dict[str, tuple[str, tuple[int, ...], dict[str, str]]] = {
+    "rows are added": ("tombstone", (1,), {}),
+    "tombstones delete": ("tombstone", (1,), UPSERTS),
+    "the message key names the columns": ("delete-to-tombstone", (), UPSERTS),
+    "the key has two columns": ("tombstone", (1, 3), UPSERTS),
+    "the message key lacks a column": ("tombstone", (1, 2), UPSERTS),
+    "a field names the table": (
+        "tombstone",
+        (1,),
+        {
+            **UPSERTS,
+            "iceberg.tables.route-field": "region",
+            "iceberg.table.db.t1.route-regex": "eu.*",
+        },
+    ),
+    "rows mark deletes": ("rewrite", (1,), {**UPSERTS, "iceberg.tables.cdc-field": "__deleted"}),
+    "a later step": (
+        "tombstone",
+        (1,),
+        {
+            **UPSERTS,
+            "transforms": "d,r",
+            "transforms.r.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
+            "transforms.r.renames": "name:id,id:name",
+        },
+    ),
+}
 
 
-def test_rows_and_deletes_are_the_same_by_columns_and_by_record(tmp_path: Path) -> None:
-    """Written tables, with and without upserts; deletes as rows, as tombstones and dropped."""
-    batch = batch_of(list(events.MESSAGES))
-    keyed = ChangePlan((1,), PartitionSpec(spec_id=1).model_dump_json())
+@pytest.mark.parametrize("case", CASES)
+def test_rows_and_deletes_are_the_same_by_columns_and_by_record(case: str, tmp_path: Path) -> None:
+    """In the files of a table, with dead letters."""
+    mode, key_ids, keys = CASES[case]
+    batch = batch_of(list(events.MESSAGES[:70]))
+    keyed = ChangePlan(key_ids, PartitionSpec(spec_id=1).model_dump_json())
     table = replace(plan(tmp_path, SCHEMA), changes=keyed)
-    for mode in events.MODES:
-        options = {"delete.tombstone.handling.mode": mode, "add.fields": "op,source.lsn"}
-        for upserts in ({}, UPSERTS, {**UPSERTS, "iceberg.tables.cdc-field": "__deleted"}):
-            connector = config(
-                **ALL, **TYPED, **upserts, **transform("ExtractNewRecordState", options)
-            )
-            by_column, by_record = both(connector, [table], [batch])
-            assert by_column == by_record
+    options = {MODE: mode, "add.fields": "op,source.lsn"}
+    connector = config(**{**ALL, **TYPED, **transform("ExtractNewRecordState", options), **keys})
+    by_column, by_record = both(connector, [table], [batch])
+    assert by_column == by_record
+    assert by_record["rows"]["db.t1"]

@@ -204,7 +204,24 @@ class ColumnWriter:
         operations, more = self._operations.of(rows.decoded.table)
         if more is not None:
             rows.ambiguous |= more
+        if rows.decoded.tombstones is not None:
+            operations = np.where(rows.decoded.tombstones, int(Operation.DELETE), operations)
+            self._add_unclear(rows, rows.decoded.tombstones)
         return Marks(operations, order + places, of_rows)
+
+    def _add_unclear(self, rows: _BlockRows, tombstones: Mask) -> None:
+        """Mark tombstones whose key does not name a row, or whose table a field names."""
+        assert self._changes is not None
+        unclear = np.full(len(tombstones), bool(self._router.paths))
+        for code, target in enumerate(rows.targets):
+            for name in target or ():
+                changes = self._changes.of(name)
+                columns = [changes.table.schema.fields[i].name for i in changes.key_places]
+                for column in map(rows.decoded.table.column, columns):
+                    is_null = column.is_null().to_numpy()
+                    unclear |= is_null & (rows.codes == code)
+                unclear |= (rows.codes == code) & (not columns)
+        rows.ambiguous |= tombstones & unclear
 
     def _add_unknown(self, rows: _BlockRows, groups: list[TableGroup]) -> None:
         """Mark rows with values in fields that their table lacks; rows that delete add none."""

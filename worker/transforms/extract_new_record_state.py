@@ -3,13 +3,14 @@
 Rules of this file:
 - The name of a schema decides whether values are change events. So the step has no column form
   behind a step that may change the schema.
-- A delete that becomes a tombstone is dropped where tombstones are; else its record is ambiguous.
+- A delete that becomes a tombstone is dropped where the connector drops tombstones. Else its row
+  has the fields of its key, or it is ambiguous if a later step would receive it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -24,29 +25,40 @@ from connect.records.transforms.extract_new_record_state import (
     drops_fields,
 )
 from worker.transforms.change_events import row_of_each
-from worker.transforms.rows import ChainPlan, ColumnStep, Mask, Rows, as_mask, child, valid
+from worker.transforms.rows import (
+    ChainPlan,
+    ColumnStep,
+    Mask,
+    Rows,
+    as_mask,
+    child,
+    children,
+    merged_types,
+    valid,
+)
+
+Tombstones = Literal["dropped", "rows", "ambiguous"]
+"""What becomes of deletes that become tombstones."""
 
 
-def record_state(options: Mapping[str, Any], *, drops_tombstones: bool) -> ColumnStep | None:
-    """Return the step of ``ExtractNewRecordState``; None if headers decide.
-
-    Args:
-        options: typed options.
-        drops_tombstones: whether the connector drops all tombstones.
-    """
-    return None if drops_fields(options) else _State(options, drops_tombstones=drops_tombstones)
+def record_state(options: Mapping[str, Any], tombstones: Tombstones) -> ColumnStep | None:
+    """Return the step of ``ExtractNewRecordState``; None if headers decide."""
+    return None if drops_fields(options) else _State(options, tombstones)
 
 
 class _State:
     """Replaces change events with their rows."""
 
-    def __init__(self, options: Mapping[str, Any], *, drops_tombstones: bool) -> None:
+    def __init__(self, options: Mapping[str, Any], tombstones: Tombstones) -> None:
         self._state = RecordState(options)
-        self._drops_tombstones = drops_tombstones
+        is_tombstone = not self._state.is_rewriting and not self._state.drops_deletes
+        self._tombstones = tombstones if is_tombstone else None
 
     def plan(self, chain_plan: ChainPlan) -> None:
         """See ``ColumnStep``. Without a schema, values are not changed."""
-        del chain_plan
+        if self._tombstones == "rows":
+            fields = pa.struct(list(chain_plan.fields.items()))
+            chain_plan.key = merged_types(chain_plan.key, fields)
 
     def apply(self, rows: Rows) -> None:
         """See ``ColumnStep``."""
@@ -65,11 +77,13 @@ class _State:
         rows.drop(nothing)
         if self._state.drops_deletes:
             rows.drop(is_delete)
-        elif not self._state.is_rewriting and not self._drops_tombstones:
+        elif self._tombstones == "ambiguous":
             rows.suspect(is_delete)
         self._unwrap(rows, is_delete)
-        if not self._state.is_rewriting:
-            rows.drop(is_delete)  # tombstones
+        if self._tombstones == "dropped":
+            rows.drop(is_delete)
+        elif self._tombstones == "rows" and is_delete.any():
+            _keys_as_rows(rows, is_delete)
 
     def _fits(self, rows: Rows) -> bool:
         """Return whether the schema is one of change events with all configured structs."""
@@ -102,15 +116,16 @@ class _State:
         if len(added) < count or not added.keys().isdisjoint(row):
             rows.suspect_all()  # two fields of one name
         if self._state.route:
-            self._route(rows, row)
+            self._route(rows, row, is_delete & ~old)
         rows.columns = {**row, **added}
 
-    def _route(self, rows: Rows, row: Mapping[str, pa.Array]) -> None:
+    def _route(self, rows: Rows, row: Mapping[str, pa.Array], is_old: Mask) -> None:
         topics = row.get(self._state.route)
         old = child(rows.column("before"), self._state.route)
         if topics is None or topics.type != old.type or not pa.types.is_string(old.type):
             rows.suspect_all()
             return
+        topics = pc.if_else(pa.array(is_old), old, topics)
         is_blank = pc.equal(pc.utf8_trim_whitespace(topics), "").fill_null(True)  # noqa: FBT003 - Arrow's
         rows.topics = pc.if_else(is_blank, rows.current_topics, topics)
 
@@ -134,3 +149,28 @@ def _referenced(rows: Rows, reference: FieldReference) -> pa.Array | None:
         rows.suspect(valid(column))
         return pa.nulls(rows.count)
     return column
+
+
+def _keys_as_rows(rows: Rows, is_delete: Mask) -> None:
+    """Give tombstones the fields of their keys."""
+    places = np.flatnonzero(is_delete)
+    keys, ambiguous = rows.origins.picked(places).keys()
+    if rows.key is not None or not pa.types.is_struct(keys.type):
+        rows.suspect(is_delete)  # an earlier step changed the keys, or they have no fields
+        return
+    unclear = ~valid(keys) if ambiguous is None else ~valid(keys) | ambiguous
+    fields = children(keys)
+    back = np.full(rows.count, -1, np.int64)
+    back[places] = np.arange(len(places))
+    chosen = pa.array(back, mask=~is_delete)
+    for name, column in rows.columns.items():
+        own = fields.get(name)
+        if own is not None and own.type != column.type:
+            unclear |= valid(own)
+            own = None
+        own = pa.nulls(len(places), column.type) if own is None else own
+        rows.columns[name] = pc.if_else(pa.array(is_delete), own.take(chosen), column)
+    mask = np.zeros(rows.count, np.bool_)
+    mask[places] = unclear
+    rows.suspect(mask)
+    rows.tombstones = is_delete

@@ -153,7 +153,6 @@ class Rows:
 
     Attributes:
         columns: fields by name, one chunk each.
-        count: how many rows.
         origins: the records they come from.
         ambiguous: rows that the record path must take.
         dropped: rows that a filter dropped.
@@ -164,10 +163,11 @@ class Rows:
         whole: the value itself where it is no struct and no map: then there are no columns.
         absent: of keys, the rows without one; None where all have one.
         key: the keys, None until a step read them.
+        tombstones: rows without a value, which have the fields of their key; None where there are
+            none. Only the last step makes them.
     """
 
     columns: dict[str, pa.Array]
-    count: int
     origins: OriginColumns
     ambiguous: Mask
     dropped: Mask
@@ -178,6 +178,12 @@ class Rows:
     whole: pa.Array | None = None
     absent: Mask | None = None
     key: Rows | None = None
+    tombstones: Mask | None = None
+
+    @property
+    def count(self) -> int:
+        """Return how many rows there are."""
+        return len(self.ambiguous)
 
     @property
     def is_mixed(self) -> bool:

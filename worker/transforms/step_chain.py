@@ -31,7 +31,7 @@ from worker.transforms.copy_value import CopyFieldStep
 from worker.transforms.custom_transforms import OwnColumns
 from worker.transforms.explode import explode
 from worker.transforms.extract_field import Extract, ExtractKey
-from worker.transforms.extract_new_record_state import record_state
+from worker.transforms.extract_new_record_state import Tombstones, record_state
 from worker.transforms.filter import Filter
 from worker.transforms.flatten import flatten
 from worker.transforms.header_from import NoColumnStep, ToHeaders
@@ -92,7 +92,9 @@ def steps_for(config: ConnectorConfig) -> tuple[ColumnStep, ...] | None:
     for each in config.transforms:
         link = link_of(each)
         if link.declared.name == _STATE:
-            step = _state(link, each.options, config) if keep_schemas(tuple(steps)) else None
+            is_last = each is config.transforms[-1]
+            is_first = keep_schemas(tuple(steps))
+            step = _state(link, each.options, config, is_last=is_last) if is_first else None
         else:
             step = _step(link, each.options)
         is_about_headers = each.predicate is not None and each.predicate.class_name.endswith(
@@ -142,10 +144,11 @@ def _step(link: ChainedTransform, options: Mapping[str, str]) -> ColumnStep | No
 
 
 def _state(
-    link: ChainedTransform, options: Mapping[str, str], config: ConnectorConfig
+    link: ChainedTransform, options: Mapping[str, str], config: ConnectorConfig, *, is_last: bool
 ) -> ColumnStep | None:
     typed = typed_options(link.declared.keys, options)
-    return record_state(typed, drops_tombstones=not config.is_row_level)
+    tombstones: Tombstones = "rows" if is_last else "ambiguous"
+    return record_state(typed, tombstones if config.is_row_level else "dropped")
 
 
 def planned(
