@@ -25,7 +25,7 @@ _JSON: Final = frozenset(
     {"org.apache.kafka.connect.json.JsonConverter", "JsonConverter", "Json", "json"}
 )
 _WITH_CDC: Final = frozenset({"DebeziumTransform", "DmsTransform"})
-_STATE: Final = "ExtractNewRecordState"
+_STATES: Final = frozenset({"ExtractNewRecordState", "ExtractNewDocumentState"})
 _DELETES: Final = "delete.tombstone.handling.mode"
 _DROPPING: Final = frozenset({"Filter", "Sql"})
 _OF_THE_SOURCE: Final = "__"
@@ -106,16 +106,16 @@ def deletes_are_rows(view: ConfigView) -> Iterator[tuple[str, str]]:
 
 
 def record_states(view: ConfigView) -> Iterator[tuple[str, str]]:
-    """`ExtractNewRecordState` without schemas, with old keys, or with unmarked deletes."""
+    """`ExtractNewRecordState` and the like without schemas, with old keys or unmarked deletes."""
     for alias, step in zip(_aliases(view), _steps(view), strict=True):
-        if step != _STATE:
+        if step not in _STATES:
             continue
         if _is_schemaless(view):
             yield (
                 "value.converter.schemas.enable",
                 (
                     f"is false: {step} passes values without a schema unchanged, as Debezium's "
-                    "class does. Set the type DebeziumTransform, or use schemas"
+                    "class does. Set true at source and sink, or use DebeziumTransform"
                 ),
             )
         for old in ("drop.tombstones", "delete.handling.mode"):

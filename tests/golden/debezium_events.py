@@ -315,3 +315,121 @@ MODES = ("drop", "tombstone", "rewrite", "rewrite-with-tombstone", "DELETE-TO-TO
 STATE_OPTIONS: tuple[Options, ...] = tuple(
     {_MODE: mode, **more} for mode in MODES for more in _VARIATIONS
 )
+
+# ------------------------------------------------------------------ MongoDB
+
+COLLECTION = "shop.inventory.items"
+_TEXTS = (
+    '{"_id": {"$oid": "650b8b5c1e4f1a0001234567"}, "name": "ann", "qty": 3}',
+    '{"_id": {"$numberLong": "1004"}, "big": {"$numberLong": "5000000000"}, "f": 1.5, "n": null}',
+    '{"_id": 1, "at": {"$date": 1700000000123}, "ts": {"$timestamp": {"t": 1700000000, "i": 1}}}',
+    '{"_id": 1, "d": {"$numberDecimal": "1.20"}, "b": {"$binary": "AQI=", "$type": "00"}}',
+    '{"_id": 1, "a": {"b": {"c": 1}, "d": "x"}, "live": true}',
+    '{"_id": 1, "tags": ["a", "b"], "numbers": [1], "empty": [], "docs": [{"x": 1}, {"y": "z"}]}',
+    '{"_id": 1, "nothing": {}, "pattern": {"$regex": "^a", "$options": "i"}}',
+    '{"_id": {"a": 1, "b": "x"}, "name": "key of two"}',
+    '{"_id": "text", "__deleted": "x"}',
+    '{"_id": 1, "mixed": [1, "a"]}',
+    "{}",
+)
+_CHANGES = struct(
+    "io.debezium.connector.mongodb.changestream.updatedescription",
+    field("removedFields", "array", items={"type": "string", "optional": True}),
+    field("updatedFields", "string", name="io.debezium.data.Json", version=1),
+    optional=True,
+)
+_DOCUMENT_EVENT = struct(
+    f"{COLLECTION}.Envelope",
+    field("before", "string", name="io.debezium.data.Json", version=1),
+    field("after", "string", name="io.debezium.data.Json", version=1),
+    {"field": "updateDescription", **_CHANGES},
+    {
+        "field": "source",
+        **struct(
+            "io.debezium.connector.mongo.Source",
+            field("ts_ms", "int64", optional=False),
+            field("db", "string", optional=False),
+            field("collection", "string", optional=False),
+            field("ord", "int32"),
+        ),
+    },
+    field("op", "string"),
+    field("ts_ms", "int64"),
+    {"field": "transaction", **BLOCK},
+)
+_DOCUMENT_KEY = struct(f"{COLLECTION}.Key", field("id", "string", optional=False))
+
+
+def _document(op: str, identity: str, **parts: Any) -> Message:
+    """A change event of MongoDB."""
+    payload = {
+        **dict.fromkeys(("before", "after", "updateDescription", "transaction")),
+        "source": {"ts_ms": 1_700_000_000_000, "db": "inventory", "collection": "items", "ord": 1},
+        "op": op,
+        "ts_ms": 1_700_000_000_321,
+        **parts,
+    }
+    return _of_collection(_DOCUMENT_EVENT, payload, identity)
+
+
+def _of_collection(schema: Any, payload: Any, identity: str | None) -> Message:
+    key = None if identity is None else {"id": identity}
+    return message(schema, payload, key=key, key_schema=_DOCUMENT_KEY) | {"topic": COLLECTION}
+
+
+def _documents() -> Iterator[Message]:
+    identities = ('{"$oid": "650b8b5c1e4f1a0001234567"}', "1004", "1", '"text"')
+    for number, text in enumerate(_TEXTS):
+        identity = identities[number % len(identities)]
+        yield _document("c", identity, after=text)
+        yield _document("d", identity, before=text)
+    for op in "ru":
+        yield _document(op, "1", after=_TEXTS[0], before=_TEXTS[0])
+    for updated in (
+        '{"name": "bob", "a.b": 5, "c": {"d": 1}}',
+        '{"_id": 7, "x": {"$numberLong": "1"}}',
+        None,
+    ):
+        for removed in (None, ["gone", "name"]):
+            changes = {"removedFields": removed, "updatedFields": updated}
+            yield _document("u", "1", updateDescription=changes)
+            yield _document("u", "1", updateDescription=changes, after=_TEXTS[0])
+    yield _document("d", "1")
+    yield _document("d", '{"$oid": "650b8b5c1e4f1a0001234567"}')
+    yield _of_collection(None, None, "1")
+    yield _of_collection(None, None, None)
+    yield _of_collection(
+        {**_DOCUMENT_EVENT, "name": "other"},
+        json.loads(_document("c", "1", after=_TEXTS[0])["value"])["payload"],
+        "1",
+    )
+    lacking = [f for f in _DOCUMENT_EVENT["fields"] if f["field"] != "updateDescription"]
+    yield _of_collection(
+        {**_DOCUMENT_EVENT, "fields": lacking},
+        {
+            "before": None,
+            "after": _TEXTS[0],
+            "op": "c",
+            "source": {"ts_ms": 1, "db": "d", "collection": "c", "ord": None},
+        },
+        "1",
+    )
+    yield MESSAGES[0]
+    yield _of_collection(None, {"a": 1}, "1")
+
+
+DOCUMENTS: tuple[Message, ...] = tuple(_documents())
+DOCUMENT_OPTIONS: tuple[Options, ...] = tuple(
+    {_MODE: mode, **more}
+    for mode in MODES
+    for more in (
+        {},
+        {"array.encoding": "document"},
+        {"flatten.struct": "true"},
+        {"flatten.struct": "true", "flatten.struct.delimiter": "-"},
+        {"add.fields": "op,ts_ms,source.collection,transaction.id"},
+        {"add.fields": "db:d,nope", "add.fields.prefix": ""},
+        {"add.headers": "op,source.ord,db"},
+        {f"{_MODE}.rewrite-with-id": "true"},
+    )
+)

@@ -1,7 +1,7 @@
 """Recordings of what Debezium's transformations make of change events.
 
-``python -m tests.golden.debezium_recordings`` asks Debezium's classes again; it needs Java and the
-jars of the tests.
+``python -m tests.golden.debezium_recordings`` asks Debezium's classes again, or those of
+its arguments; it needs Java and the jars of the tests.
 
 A recording has each distinct schema and result once: ``cases`` has the number of a result for each
 set of options and each message.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,11 @@ CLASSES: dict[str, tuple[str, tuple[events.Message, ...], tuple[events.Options, 
         "io.debezium.transforms.ExtractNewRecordState",
         events.MESSAGES,
         events.STATE_OPTIONS,
+    ),
+    "ExtractNewDocumentState": (
+        "io.debezium.connector.mongodb.transforms.ExtractNewDocumentState",
+        events.DOCUMENTS,
+        events.DOCUMENT_OPTIONS,
     ),
 }
 """Full class name, messages and sets of options by simple class name."""
@@ -141,5 +147,5 @@ def record(name: str) -> None:
 
 
 if __name__ == "__main__":
-    for each in CLASSES:
+    for each in sys.argv[1:] or CLASSES:
         record(each)

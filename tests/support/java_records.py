@@ -16,7 +16,7 @@ from tests.support.java_classes import compiled
 
 SOURCES = Path(__file__).parents[1] / "java" / "records"
 # of the same classes the sink's count
-GROUPS = ("java-sink", "java-connect", "java-avro", "debezium-postgres")
+GROUPS = ("java-sink", "java-connect", "java-avro", "debezium-postgres", "debezium-mongodb")
 MAIN = "org.apache.iceberg.connect.data.RecordOracle"
 TIMEOUT_S = 3600
 

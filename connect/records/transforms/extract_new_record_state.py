@@ -134,7 +134,7 @@ def is_event(schema: ConnectSchema | None) -> bool:
 
 def drops_fields(options: Options) -> bool:
     """Return whether a header names fields to drop."""
-    return bool((options[DROP_HEADER] or "").strip())
+    return bool((options.get(DROP_HEADER) or "").strip())
 
 
 class RecordState:
@@ -146,6 +146,7 @@ class RecordState:
     Attributes:
         is_rewriting: whether deletes stay rows, which a field marks.
         drops_deletes: whether deletes are dropped.
+        keeps_tombstones: whether Debezium's own tombstones are kept.
         route: column whose text replaces the topic; may be empty.
         fields: added to the row.
         headers: added to the headers.
@@ -153,13 +154,14 @@ class RecordState:
 
     def __init__(self, options: Options) -> None:
         self._mode = options["delete.tombstone.handling.mode"].lower()
+        self.keeps_tombstones = self._mode == "rewrite-with-tombstone"
         self.is_rewriting = self._mode in _REWRITES
         self.drops_deletes = self._mode == "drop"
-        self._default = options["replace.null.with.default"]
         self.route = options["route.by.field"]
         self.fields = references(options["add.fields"], options["add.fields.prefix"])
         self.headers = references(options["add.headers"], options["add.headers.prefix"])
         self._dropped = _FieldDrop(options) if drops_fields(options) else None
+        self._default = options.get(NULL_DEFAULT.name)
         self._schemas = {
             side: SchemaCache(partial(self._row_schema, side)) for side in ("before", "after")
         }
@@ -167,14 +169,11 @@ class RecordState:
     def apply(self, record: SinkRecord) -> SinkRecord | None:
         """Return the row of an event; None drops it."""
         if record.value is None:
-            if self._mode != "rewrite-with-tombstone":
-                return None
-            ops = (Header(h.name, "d", STRING_SCHEMA) for h in self.headers if h.field == "op")
-            return dataclasses.replace(record, headers=(*record.headers, *ops))
+            return self.with_headers(record, None) if self.keeps_tombstones else None
         if not is_event(record.value_schema):
             return record
         event = a_struct(record.value, _PURPOSE)
-        record = self._with_headers(record, event)
+        record = self.with_headers(record, event)
         if _side(event, "after") is not None:
             unwrapped = self._row(record, event, "after")
             return self._without_dropped(unwrapped, frozenset())
@@ -219,12 +218,16 @@ class RecordState:
         fields += [(name, schema) for name, schema in added if schema is not None]
         return struct_like(row, fields)
 
-    def _with_headers(self, record: SinkRecord, event: Struct) -> SinkRecord:
-        headers = [
-            Header(added.name, added.value(event), schema)
-            for added in self.headers
-            if (schema := added.schema(event.schema)) is not None
-        ]
+    def with_headers(self, record: SinkRecord, event: Struct | None) -> SinkRecord:
+        """Return the record with the added headers; tombstones (None) have only the operation."""
+        headers: list[Header] = []
+        for added in self.headers:
+            if event is None:
+                schema, value = (STRING_SCHEMA if added.field == "op" else None), "d"
+            else:
+                schema, value = added.schema(event.schema), added.value(event)
+            if schema is not None:
+                headers.append(Header(added.name, value, schema))
         return dataclasses.replace(record, headers=(*record.headers, *headers))
 
     def _routed(self, record: SinkRecord, event: Struct, side: str) -> SinkRecord:

@@ -14,6 +14,7 @@ from connect.records.transforms import (
     drop_headers,
     explode,
     extract_field,
+    extract_new_document_state,
     extract_new_record_state,
     filter,  # noqa: A004 - Kafka's name
     flatten,
@@ -60,6 +61,7 @@ DECLARATIONS: Final[tuple[Declaration, ...]] = (
     copy_value.DECLARATION,
     debezium_transform.DECLARATION,
     dms_transform.DECLARATION,
+    extract_new_document_state.DECLARATION,
     extract_new_record_state.DECLARATION,
     json_to_map_transform.DECLARATION,
     kafka_metadata_transform.DECLARATION,

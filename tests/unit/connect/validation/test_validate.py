@@ -114,10 +114,6 @@ def test_the_policy_none_refuses_all_overrides() -> None:
             {"type": "ExtractNewRecordState", "add.fields": "op:a:b"},
             "Unexpected field name: op:a:b",
         ),
-        (
-            {"type": f"{DEBEZIUM}.connector.mongodb.transforms.ExtractNewDocumentState"},
-            "Use MongoDebeziumTransform and DebeziumTransform, or this class in the source",
-        ),
         ({"type": f"{DEBEZIUM}.transforms.outbox.EventRouter"}, "Use it in the source connector."),
         ({"type": f"{DEBEZIUM}.transforms.HeaderToValues"}, "Did you mean"),
     ],
