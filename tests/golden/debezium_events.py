@@ -433,3 +433,16 @@ DOCUMENT_OPTIONS: tuple[Options, ...] = tuple(
         {f"{_MODE}.rewrite-with-id": "true"},
     )
 )
+
+_ROUTE = {"topic.regex": "(.*)[.]([a-z]+)[.]item", "topic.replacement": "$1.all_$2"}
+ROUTER_OPTIONS: tuple[Options, ...] = (
+    _ROUTE,
+    {**_ROUTE, "key.enforce.uniqueness": "false"},
+    {**_ROUTE, "key.field.name": "table"},
+    {**_ROUTE, "key.field.name": "id"},
+    {**_ROUTE, "key.field.regex": "(.*)[.](.*)[.](.*)", "key.field.replacement": "$3-$2"},
+    {**_ROUTE, "key.field.regex": "other", "key.field.replacement": "$1"},
+    {**_ROUTE, "topic.replacement": "all-$1", "schema.name.adjustment.mode": "avro"},
+    {"topic.regex": "other.*", "topic.replacement": "x"},
+    {"topic.regex": "shop(.*)()", "topic.replacement": "$2"},
+)

@@ -28,6 +28,11 @@ CLASSES: dict[str, tuple[str, tuple[events.Message, ...], tuple[events.Options, 
         events.MESSAGES,
         events.STATE_OPTIONS,
     ),
+    "ByLogicalTableRouter": (
+        "io.debezium.transforms.ByLogicalTableRouter",
+        (*events.MESSAGES, *events.DOCUMENTS[:2]),
+        events.ROUTER_OPTIONS,
+    ),
     "ExtractNewDocumentState": (
         "io.debezium.connector.mongodb.transforms.ExtractNewDocumentState",
         events.DOCUMENTS,

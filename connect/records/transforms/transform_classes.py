@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from connect.records.transforms import (
+    by_logical_table_router,
     cast,
     copy_value,
     custom_transforms,
@@ -61,6 +62,7 @@ DECLARATIONS: Final[tuple[Declaration, ...]] = (
     copy_value.DECLARATION,
     debezium_transform.DECLARATION,
     dms_transform.DECLARATION,
+    by_logical_table_router.DECLARATION,
     extract_new_document_state.DECLARATION,
     extract_new_record_state.DECLARATION,
     json_to_map_transform.DECLARATION,
