@@ -125,6 +125,24 @@ def fields_of_tombstone(_: Path) -> None:
     assert read(data, (("h", b'["name"]'),), **keys).value is None
 
 
+def outbox(number: int, **keys: str) -> Any:
+    """What the outbox router makes of a recorded row."""
+    router = chain("io.debezium.transforms.outbox.EventRouter", **keys)
+    value = events.OUTBOX[number]["value"].encode()
+    return read(value, **router, **{"value.converter.schemas.enable": "true"})
+
+
+def routed_event(_: Path) -> None:
+    record = outbox(0)
+    assert (record.topic, record.key) == ("outbox.event.order", "7")
+
+
+def text_of_two_types(_: Path) -> None:
+    record = outbox(5, table__expand__json__payload="true")
+    assert record.value == '{"docs": [{"x": 1}, {"x": 5000000000}]}'
+    assert record.value_schema.type == "string"
+
+
 def renamed_to_another(_: Path) -> None:
     schema = '{"type":"struct","fields":[{"field":"ts","type":"int32"}]}'
     keys = chain(f"{KAFKA}ReplaceField$Value", renames="zz:ts")
@@ -197,6 +215,8 @@ TRIALS: Final[dict[str, Trial]] = {
     "`DebeziumTransform`: a truncate": truncated_table,
     "`ExtractNewRecordState`: a truncate": truncated_state,
     "`ExtractNewRecordState`: a delete without": fields_of_tombstone,
+    "`EventRouter` in a sink": routed_event,
+    "`EventRouter`: a payload": text_of_two_types,
     "`ReplaceField` of a struct": renamed_to_another,
     "`InsertHeader` with a literal": odd_literals,
     "days before 15 October 1582": before_1582,

@@ -446,3 +446,92 @@ ROUTER_OPTIONS: tuple[Options, ...] = (
     {"topic.regex": "other.*", "topic.replacement": "x"},
     {"topic.regex": "shop(.*)()", "topic.replacement": "$2"},
 )
+
+# ------------------------------------------------------------------ outbox
+
+_OUTBOX = (
+    field("id", "string", optional=False),
+    field("aggregatetype", "string", optional=False),
+    field("aggregateid", "string", optional=False),
+    field("type", "string"),
+    field("payload", "string"),
+    field("tenant", "string"),
+    field("version", "int32"),
+    field("at", "int64", name="io.debezium.time.MicroTimestamp", version=1),
+    field("plain", "int64"),
+)
+_EVENT_ROW = {
+    "id": "4d47e190",
+    "aggregatetype": "order",
+    "aggregateid": "7",
+    "type": "OrderCreated",
+    "payload": '{"id": 7, "qty": 3}',
+    "tenant": "acme",
+    "version": 2,
+    "at": 1_700_000_000_123_456,
+    "plain": 5,
+}
+_PAYLOADS = (
+    '{"id": 7, "name": "ann", "big": 5000000000, "f": 1.5, "live": true, "none": null}',
+    '{"a": {"b": {"c": 1}}, "tags": ["x", "y"], "numbers": [1, 2], "empty": []}',
+    '{"docs": [{"x": 1}, {"x": 2, "y": "z"}], "deep": [[1, 2], [3]]}',
+    '{"mixed": [1, "a"]}',
+    '{"numbers": [1, 5000000000]}',
+    '{"docs": [{"x": 1}, {"x": 5000000000}]}',
+    '{"nulls": [null, null], "some": [null, "a"]}',
+    '{"huge": 123456789012345678901234567890}',
+    "{}",
+    "{",
+    "no json",
+    "",
+    " ",
+    None,
+)
+
+
+def _outbox() -> Iterator[Message]:
+    schema = envelope_schema("postgresql", _OUTBOX)
+    for text in _PAYLOADS:
+        row = {**_EVENT_ROW, "payload": text}
+        yield message(schema, event("postgresql", "c", None, row), headers={"h": "1"})
+    for name in ("type", "tenant", "version", "at"):
+        yield message(schema, event("postgresql", "r", None, {**_EVENT_ROW, name: None}))
+    for at in (-1, -1_500, 0):
+        yield message(schema, event("postgresql", "c", None, {**_EVENT_ROW, "at": at}))
+    for topic in ("", "a b"):
+        row = {**_EVENT_ROW, "aggregatetype": topic}
+        yield message(schema, event("postgresql", "c", None, row))
+    for op in ("u", "d", "t"):
+        before, after = _rows(op, _EVENT_ROW, _EVENT_ROW)
+        yield message(schema, event("postgresql", op, before, after))
+    for lacking in ("id", "payload", "aggregateid", "aggregatetype", "tenant"):
+        columns = tuple(f for f in _OUTBOX if f["field"] != lacking)
+        row = {name: value for name, value in _EVENT_ROW.items() if name != lacking}
+        yield message(envelope_schema("postgresql", columns), event("postgresql", "c", None, row))
+    yield TOMBSTONE
+    yield message(struct(f"{TOPIC}.Value", *ROW), FULL)
+    yield message(None, FULL)
+
+
+OUTBOX: tuple[Message, ...] = tuple(_outbox())
+_PLACED = "table.fields.additional.placement"
+_COLUMN = "table.field.event"
+_EXPANDED = {"table.expand.json.payload": "true"}
+OUTBOX_OPTIONS: tuple[Options, ...] = (
+    {},
+    _EXPANDED,
+    {**_EXPANDED, "table.json.payload.null.behavior": "optional_bytes"},
+    {**_EXPANDED, _PLACED: "tenant:envelope"},
+    {_PLACED: "tenant:header,type:envelope:kind , version:envelope"},
+    {_PLACED: "tenant:header:h,version:partition"},
+    {_PLACED: "tenant:envelope", "table.field.additional.missing": "ignore"},
+    {_PLACED: "type:envelope", f"{_COLUMN}.schema.version": "version"},
+    {f"{_COLUMN}.timestamp": "at"},
+    {f"{_COLUMN}.timestamp": "plain"},
+    {f"{_COLUMN}.key": "tenant", f"{_COLUMN}.id": "plain", f"{_COLUMN}.payload": "type"},
+    {"route.by.field": "type", "route.topic.replacement": "x.${routedByValue}"},
+    {"route.topic.regex": "(o)(.*)", "route.topic.replacement": "$2-$1"},
+    {"route.tombstone.on.empty.payload": "true"},
+    {"table.op.invalid.behavior": "fatal"},
+    {"table.op.invalid.behavior": "error", **_EXPANDED, "route.tombstone.on.empty.payload": "true"},
+)

@@ -33,6 +33,11 @@ CLASSES: dict[str, tuple[str, tuple[events.Message, ...], tuple[events.Options, 
         (*events.MESSAGES, *events.DOCUMENTS[:2]),
         events.ROUTER_OPTIONS,
     ),
+    "EventRouter": (
+        "io.debezium.transforms.outbox.EventRouter",
+        events.OUTBOX,
+        events.OUTBOX_OPTIONS,
+    ),
     "ExtractNewDocumentState": (
         "io.debezium.connector.mongodb.transforms.ExtractNewDocumentState",
         events.DOCUMENTS,
@@ -40,6 +45,9 @@ CLASSES: dict[str, tuple[str, tuple[events.Message, ...], tuple[events.Options, 
     ),
 }
 """Full class name, messages and sets of options by simple class name."""
+TORN = "a text with the schema of a struct or of a list"
+"""The result of Debezium's outbox router where it expands a part of a text."""
+_NESTED = frozenset({"struct", "array"})
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,9 @@ def _result(
 ) -> SinkRecord | str | None:
     if not isinstance(stored, dict):
         return stored
+    schema = schemas[stored["value"]["schema"]]
+    if schema is not None and type(stored["value"]["payload"]) is str and schema.type in _NESTED:
+        return TORN
 
     def typed(side: dict[str, Any]) -> tuple[ConnectSchema | None, Any]:
         schema = schemas[side["schema"]]
@@ -85,7 +96,7 @@ def _result(
         stored["topic"],
         0,
         0,
-        0,
+        stored.get("timestamp", 0),
         key,
         key_schema,
         value,
@@ -110,7 +121,8 @@ class _Writer:
                 (h["key"], {"schema": self._schema(h["schema"]), "payload": h["value"]})
                 for h in result["headers"]
             ]
-            result = {"topic": result["topic"], "headers": headers, **sides}
+            timestamp = {} if result["timestamp"] == 0 else {"timestamp": result["timestamp"]}
+            result = {"topic": result["topic"], "headers": headers, **timestamp, **sides}
         return self.results.setdefault(json.dumps(result), len(self.results))
 
     def _side(self, record: dict[str, Any], side: Any) -> dict[str, Any]:

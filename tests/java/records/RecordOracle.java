@@ -27,6 +27,7 @@ import org.apache.kafka.connect.runtime.TransformationStage;
 import org.apache.kafka.connect.runtime.isolation.Plugins;
 import org.apache.kafka.connect.runtime.standalone.StandaloneConfig;
 import org.apache.kafka.connect.sink.SinkRecord;
+import org.apache.kafka.connect.source.SourceRecord;
 import org.apache.kafka.connect.storage.Converter;
 import org.apache.kafka.connect.storage.HeaderConverter;
 import org.apache.kafka.connect.transforms.Transformation;
@@ -155,15 +156,28 @@ public final class RecordOracle {
       SinkRecord record = read(message, converter, headers);
       ObjectNode one = records.addObject();
       stage = "configure";
-      try (Transformation<SinkRecord> transform = made(test.get("transform").textValue())) {
+      try (Transformation<SourceRecord> transform = made(test.get("transform").textValue())) {
         transform.configure(config(test.get("config")));
         stage = "apply";
-        SinkRecord after = transform.apply(record);
-        one.set("record", after == null ? Forms.JSON.nullNode() : Forms.of(after));
+        SourceRecord after = transform.apply(sourceOf(record));
+        one.set("record", after == null ? Forms.JSON.nullNode() : Forms.of(sinkOf(after)));
       } catch (RuntimeException error) {
         one.set("error", error(error, null));
       }
     }
+  }
+
+  /** As in a source: a sink's record must have a partition, which the outbox router leaves open. */
+  private static SourceRecord sourceOf(SinkRecord r) {
+    return new SourceRecord(
+        Map.of(), Map.of(), r.topic(), r.kafkaPartition(), r.keySchema(), r.key(),
+        r.valueSchema(), r.value(), r.timestamp(), r.headers());
+  }
+
+  private static SinkRecord sinkOf(SourceRecord r) {
+    return new SinkRecord(
+        r.topic(), 0, r.keySchema(), r.key(), r.valueSchema(), r.value(), 0, r.timestamp(),
+        TimestampType.CREATE_TIME, r.headers());
   }
 
   private static SinkRecord read(JsonNode message, Converter converter, HeaderConverter headers) {

@@ -114,7 +114,7 @@ def test_the_policy_none_refuses_all_overrides() -> None:
             {"type": "ExtractNewRecordState", "add.fields": "op:a:b"},
             "Unexpected field name: op:a:b",
         ),
-        ({"type": f"{DEBEZIUM}.transforms.outbox.EventRouter"}, "Use it in the source connector."),
+        ({"type": f"{DEBEZIUM}.transforms.TimezoneConverter"}, "Use it in the source connector."),
         ({"type": f"{DEBEZIUM}.transforms.HeaderToValues"}, "Did you mean"),
     ],
 )
