@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import date, timedelta
@@ -28,6 +29,7 @@ from connect.config.connector import ConnectorConfig
 from connect.model.records import Date, SinkRecord, Struct
 from connect.records.converters import converter
 from connect.records.record_path import ReferencePath
+from tests.differential.avro_cases import encode
 from tests.differential.both_paths import ALL, both
 from tests.differential.support import config, plan, source
 from tests.golden import debezium_events as events
@@ -230,3 +232,63 @@ def test_rows_and_deletes_are_the_same_by_columns_and_by_record(case: str, tmp_p
     by_column, by_record = both(connector, [table], [batch])
     assert by_column == by_record
     assert by_record["rows"]["db.t1"]
+
+
+def test_avro_events_are_the_same_by_columns_and_by_record(tmp_path: Path) -> None:
+    """As Debezium writes them, with a null in a column that has a default."""
+    row = {
+        "type": "record",
+        "name": "Value",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "name", "type": ["null", "string"], "default": None},
+            {"name": "qty", "type": [{"type": "int", "connect.default": 7}, "null"], "default": 7},
+        ],
+    }
+    schema = {
+        "type": "record",
+        "name": "Envelope",
+        "namespace": "shop.public.item",
+        "fields": [
+            {"name": "before", "type": ["null", row], "default": None},
+            {"name": "after", "type": ["null", "Value"], "default": None},
+            {
+                "name": "source",
+                "type": {
+                    "type": "record",
+                    "name": "Source",
+                    "fields": [{"name": "lsn", "type": ["null", "long"], "default": None}],
+                },
+            },
+            {"name": "op", "type": "string"},
+        ],
+    }
+    file = tmp_path / "schema.avsc"
+    file.write_text(json.dumps(schema))
+    rows = [
+        {"id": n, "name": None if n % 3 else "x", "qty": None if n % 2 else n} for n in range(40)
+    ]
+    values = [
+        encode(
+            schema,
+            {
+                "before": None if n % 5 else each,
+                "after": each if n % 5 else None,
+                "source": {"lsn": n},
+                "op": "u" if n % 5 else "d",
+            },
+        )
+        for n, each in enumerate(rows)
+    ]
+    avro = {
+        "value.converter": "io.confluent.connect.avro.AvroConverter",
+        "value.converter.schemas.enable": None,
+        "value.converter.schema.file": str(file),
+    }
+    batch = source(values, topic=events.TOPIC)
+    for more in ({}, {"replace.null.with.default": "false"}):
+        options = {MODE: "rewrite", "add.fields": "op,source.lsn", **more}
+        connector = config(**{**ALL, **avro, **transform("ExtractNewRecordState", options)})
+        by_column, by_record = both(connector, [plan(tmp_path, SCHEMA)], [batch])
+        assert by_column == by_record
+        assert len(by_record["rows"]["db.t1"]) == len(rows)
