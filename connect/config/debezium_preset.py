@@ -16,6 +16,7 @@ from connect.config.key import Raw
 _EVERY: Final[Mapping[str, str]] = {
     "iceberg.tables.no-key": "append",
     "iceberg.tables.no-key-changes": "dead-letter",
+    "icefloe.debezium.types": "typed",
 }
 _WITH_PLACEHOLDERS: Final[Mapping[str, str]] = {
     **_EVERY,

@@ -151,6 +151,10 @@ GROUPS: Mapping[str, JarGroup] = {
         ("io.debezium:debezium-connector-postgres:3.6.1.Final",),
         excludes=_PROVIDED_BY_CONNECT,
     ),
+    "debezium-mongodb": JarGroup(  # its transformations only
+        ("io.debezium:debezium-connector-mongodb:3.6.1.Final",),
+        excludes=_PROVIDED_BY_CONNECT,
+    ),
     "debezium-mariadb": JarGroup(
         ("io.debezium:debezium-connector-mariadb:3.5.0.Final",),
         excludes=_PROVIDED_BY_CONNECT,
@@ -168,6 +172,7 @@ GROUPS: Mapping[str, JarGroup] = {
 ON_DEMAND = frozenset(
     {
         "debezium-mariadb",
+        "debezium-mongodb",
         "debezium-postgres",
         "iceberg-gcp",
         "iceberg-rest-1.10",

@@ -27,6 +27,8 @@ _JSON: Final = frozenset(
     {"org.apache.kafka.connect.json.JsonConverter", "JsonConverter", "Json", "json"}
 )
 _WITH_CDC: Final = frozenset({"DebeziumTransform", "DmsTransform"})
+_STATES: Final = frozenset({"ExtractNewRecordState", "ExtractNewDocumentState"})
+_DELETES: Final = "delete.tombstone.handling.mode"
 _DROPPING: Final = frozenset({"Filter", "Sql"})
 _OF_THE_SOURCE: Final = "__"
 """Fields that begin so are added to values by Debezium's `ExtractNewRecordState`."""
@@ -147,6 +149,41 @@ def deletes_are_rows(view: ConfigView) -> Iterator[tuple[str, str]]:
         )
 
 
+def record_states(view: ConfigView) -> Iterator[tuple[str, str]]:
+    """`ExtractNewRecordState` and the like without schemas, with old keys or unmarked deletes."""
+    for alias, step in zip(_aliases(view), _steps(view), strict=True):
+        if step not in _STATES:
+            continue
+        if _has_no_schemas(view):
+            yield (
+                "value.converter.schemas.enable",
+                (
+                    f"is false: {step} passes values without a schema unchanged, as Debezium's "
+                    "class does. Set true at source and sink, or use DebeziumTransform"
+                ),
+            )
+        for old in ("drop.tombstones", "delete.handling.mode"):
+            if view.raw.get(f"transforms.{alias}.{old}") is not None:
+                yield (
+                    f"transforms.{alias}.{old}",
+                    f"has no effect since Debezium 3. Set transforms.{alias}.{_DELETES}",
+                )
+        mode = (view.raw.get(f"transforms.{alias}.{_DELETES}") or "").strip().lower()
+        is_read = view.has(_CDC_FIELD)
+        if (
+            mode.startswith("rewrite")
+            and view["iceberg.tables.upsert-mode-enabled"]
+            and not is_read
+        ):
+            yield (
+                "iceberg.tables.upsert-mode-enabled",
+                (
+                    f"is true, but {_CDC_FIELD} is not set: deletes of {step} are written as "
+                    f"rows. Set {_CDC_FIELD}=__deleted"
+                ),
+            )
+
+
 def tombstones_without_table(view: ConfigView) -> Iterator[tuple[str, str]]:
     """Upserts without `cdc-field`, whose route needs a field that message keys do not have."""
     steps = _steps(view)
@@ -182,10 +219,13 @@ def _has_no_schemas(view: ConfigView) -> bool:
     )
 
 
+def _aliases(view: ConfigView) -> list[str]:
+    return list_of((view.raw.get("transforms") or "").strip())
+
+
 def _steps(view: ConfigView) -> list[str]:
     """Return the simple class names of the transformations, in their order."""
-    aliases = list_of((view.raw.get("transforms") or "").strip())
-    texts = (view.raw.get(f"transforms.{alias}.type") or "" for alias in aliases)
+    texts = (view.raw.get(f"transforms.{alias}.type") or "" for alias in _aliases(view))
     return [text.strip().rpartition(".")[2] for text in texts]
 
 
@@ -218,5 +258,6 @@ RULES: tuple[Rule, ...] = (
     keys_without_fields,
     keyless_changes_without_target,
     deletes_are_rows,
+    record_states,
     tombstones_without_table,
 )

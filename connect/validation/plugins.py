@@ -58,11 +58,6 @@ INTERFACES: Mapping[PluginType, str] = {
 }
 SIMILARITY = 0.8
 """Classes that are less similar are not suggested."""
-_UNWRAPPING: Mapping[str, str] = {
-    "ExtractNewRecordState": "DebeziumTransform",
-    "ExtractNewDocumentState": "MongoDebeziumTransform and DebeziumTransform",
-}
-"""Classes of Debezium, and the transformations that do nearly the same."""
 KAFKA_VERSION = "4.3.1"
 SINK_VERSION = version("icefloe")
 
@@ -112,13 +107,9 @@ class Plugin:
 
 def _of_debezium(class_name: str, kind: PluginType) -> str:
     """Return what to use instead of a transformation of Debezium, or an empty text."""
-    package, _, name = class_name.strip().rpartition(".")
-    if kind != "transformation":
+    if kind != "transformation" or not class_name.strip().startswith("io.debezium."):
         return ""
-    own = _UNWRAPPING.get(name)
-    if own is not None:
-        return f" Use {own}, or this class in the source connector."
-    return " Use it in the source connector." if package.startswith("io.debezium") else ""
+    return " Use it in the source connector."
 
 
 class Plugins:

@@ -13,6 +13,7 @@ from connect.errors import ConfigError, RecordError
 from connect.records.record_path import ReferencePath
 from connect.records.transforms.extended_json import document_of
 from tests.differential.support import config
+from tests.golden import debezium_events as events
 from tests.support import records_page as page
 from tests.support import records_page_formats as formats
 from tests.support.records_page import Trial, read, refused
@@ -105,6 +106,43 @@ def truncated_table(_: Path) -> None:
         assert refused(data % rows, **keys) == "truncate"
 
 
+def state_of(op: str, before: Any = None, **keys: str) -> tuple[bytes, dict[str, str]]:
+    """A change event, and the configuration that unwraps it."""
+    event = events.event("postgresql", op, before, None)
+    value = events.message(events.envelope_schema("postgresql"), event)["value"]
+    state = chain("io.debezium.transforms.ExtractNewRecordState", **keys)
+    return value.encode(), {**state, "value.converter.schemas.enable": "true"}
+
+
+def truncated_state(_: Path) -> None:
+    data, keys = state_of("t")
+    assert refused(data, **keys) == "truncate"
+
+
+def fields_of_tombstone(_: Path) -> None:
+    mode = {"delete__tombstone__handling__mode": "delete-to-tombstone"}
+    data, keys = state_of("d", events.FULL, drop__fields__header__name="h", **mode)
+    assert read(data, (("h", b'["name"]'),), **keys).value is None
+
+
+def outbox(number: int, **keys: str) -> Any:
+    """What the outbox router makes of a recorded row."""
+    router = chain("io.debezium.transforms.outbox.EventRouter", **keys)
+    value = events.OUTBOX[number]["value"].encode()
+    return read(value, **router, **{"value.converter.schemas.enable": "true"})
+
+
+def routed_event(_: Path) -> None:
+    record = outbox(0)
+    assert (record.topic, record.key) == ("outbox.event.order", "7")
+
+
+def text_of_two_types(_: Path) -> None:
+    record = outbox(5, table__expand__json__payload="true")
+    assert record.value == '{"docs": [{"x": 1}, {"x": 5000000000}]}'
+    assert record.value_schema.type == "string"
+
+
 def renamed_to_another(_: Path) -> None:
     schema = '{"type":"struct","fields":[{"field":"ts","type":"int32"}]}'
     keys = chain(f"{KAFKA}ReplaceField$Value", renames="zz:ts")
@@ -175,6 +213,10 @@ TRIALS: Final[dict[str, Trial]] = {
     "`DebeziumTransform` without schema": row_that_is_none,
     "`DebeziumTransform` for changes of MongoDB": collection,
     "`DebeziumTransform`: a truncate": truncated_table,
+    "`ExtractNewRecordState`: a truncate": truncated_state,
+    "`ExtractNewRecordState`: a delete without": fields_of_tombstone,
+    "`EventRouter` in a sink": routed_event,
+    "`EventRouter`: a payload": text_of_two_types,
     "`ReplaceField` of a struct": renamed_to_another,
     "`InsertHeader` with a literal": odd_literals,
     "days before 15 October 1582": before_1582,

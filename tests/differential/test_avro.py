@@ -83,6 +83,24 @@ def _other(chance: random.Random) -> Any:
     return chance.choice([LongType(), StringType(), TimestamptzType()])
 
 
+@pytest.mark.parametrize("depth", range(3))
+def test_nulls_of_columns_with_defaults_are_read_alike(depth: int, tmp_path: Path) -> None:
+    """Kafka Connect's default of an optional field, at any depth and in lists."""
+    amount = [{"type": "int", "connect.default": 7}, "null"]
+    record = {"type": "record", "name": "R", "fields": [{"name": "a", "type": amount}]}
+    kind = (amount, ["null", record], {"type": "array", "items": record})[depth]
+    schema = {"type": "record", "name": "T", "fields": [{"name": "f", "type": kind}]}
+    table = table_of(schema)
+    assert table is not None
+    values = [None if n % 2 else n for n in range(40)]
+    rows: list[Any] = [values, [{"a": v} for v in values], [[{"a": v}] for v in values]][depth]
+    records = [encode(schema, {"f": row}) for row in rows]
+    plans = [plan(tmp_path, table)]
+    by_column, by_record = both(connector(tmp_path, schema), plans, [source(records)])
+    assert by_column == by_record
+    assert "7" in str(by_record["rows"])
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_the_reference_path_reads_the_values_of_fastavro(seed: int) -> None:
     """Without logical types."""

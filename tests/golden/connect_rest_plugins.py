@@ -46,7 +46,8 @@ def recorded_plugins(folder: Path) -> Plugins:
     shared = Plugins(
         p
         for p in BUILT_IN.all()
-        if p.class_name not in REGISTRY_CONVERTERS and not p.class_name.startswith("icefloe.")
+        if p.class_name not in REGISTRY_CONVERTERS
+        and not p.class_name.startswith(("icefloe.", "io.debezium."))
     )
     return shared + [
         Plugin(

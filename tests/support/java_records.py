@@ -15,7 +15,8 @@ from tests.golden.records_rules import Case
 from tests.support.java_classes import compiled
 
 SOURCES = Path(__file__).parents[1] / "java" / "records"
-GROUPS = ("java-sink", "java-connect", "java-avro")  # of the same classes the sink's count
+# of the same classes the sink's count
+GROUPS = ("java-sink", "java-connect", "java-avro", "debezium-postgres", "debezium-mongodb")
 MAIN = "org.apache.iceberg.connect.data.RecordOracle"
 TIMEOUT_S = 3600
 

@@ -32,6 +32,8 @@ class Columns:
         missing: fields that no record of the rows has.
         nulls_are_missing: rows in which each null is a field that the record lacks; None where that
             is not known.
+        tombstones: rows without a value, which have the fields of their key; None where there are
+            none.
         is_whole: whether the only column is the value itself, which is no struct and no map.
     """
 
@@ -46,3 +48,4 @@ class Columns:
     missing: frozenset[str] = frozenset()
     nulls_are_missing: Mask | None = None
     is_whole: bool = False
+    tombstones: Mask | None = None

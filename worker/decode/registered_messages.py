@@ -4,6 +4,8 @@ Rules of this file:
 - Rows are grouped by their schema, and each group is scanned at once. Rows without a schema, of a
   schema without a column form, or of groups that are too small go to the record path.
 - The record path uses the same converter, so both read the same schemas.
+- A null with a default in its schema means the default. Rows with such a null go to the record
+  path.
 - With schema evolution, the pipeline learns which tables a schema asks to change. Rows for these go
   to the record path, which requests the change.
 """
@@ -267,7 +269,40 @@ def _scanned_part(scan: Scanner, cursor: BinaryCursor) -> tuple[pa.Array, Rows]:
 
 
 def _avro(compiled: Any, _: tuple[int, ...]) -> tuple[ConnectSchema, Scan]:
-    return compiled.schema, partial(_scanned, avro_scanner(compiled))
+    schema: ConnectSchema = compiled.schema
+    scan = partial(_scanned, avro_scanner(compiled))
+    if not _has_default(schema):
+        return schema, scan
+
+    def without_defaults(values: pa.Array, start: int) -> Iterator[tuple[pa.Table, Rows]]:
+        for table, rows in scan(values, start):
+            keep = ~_with_default(table.to_struct_array().combine_chunks(), schema)
+            yield (table, rows) if keep.all() else (table.filter(pa.array(keep)), rows[keep])
+
+    return schema, without_defaults
+
+
+def _has_default(schema: ConnectSchema) -> bool:
+    """Return whether a null at any depth means a default."""
+    inner = (*(field for _, field in schema.fields), schema.key_schema, schema.value_schema)
+    return (schema.optional and schema.default is not None) or any(
+        _has_default(each) for each in inner if each is not None
+    )
+
+
+def _with_default(column: pa.Array, schema: ConnectSchema) -> Mask:
+    """Return rows in which a null means a default, or may mean one."""
+    valid: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+    if schema.type != "struct" or not pa.types.is_struct(column.type):
+        inner = [each for each in (schema.key_schema, schema.value_schema) if each is not None]
+        doubt = valid & any(map(_has_default, inner))
+        return doubt | ~valid if schema.optional and schema.default is not None else doubt
+    doubt = np.zeros(len(column), np.bool_)
+    for name, field in schema.fields:
+        index = column.type.get_field_index(name)
+        if index >= 0 and _has_default(field):
+            doubt |= valid & _with_default(pc.struct_field(column, [index]), field)
+    return doubt
 
 
 def _protobuf(compiled: Any, indexes: tuple[int, ...]) -> tuple[ConnectSchema, Scan]:

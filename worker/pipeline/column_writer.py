@@ -199,18 +199,30 @@ class ColumnWriter:
         operations, more = self._operations.of(rows.decoded.table)
         if more is not None:
             rows.ambiguous |= more
+        tombstones = rows.decoded.tombstones
+        if tombstones is not None:
+            operations = np.where(tombstones, int(Operation.DELETE), operations)
         keyed = self._keyed(rows, operations)
+        self._learn_keys(rows, keyed)
+        if tombstones is not None:
+            self._add_unclear(rows, tombstones if keyed is None else tombstones & keyed)
+            if keyed is not None:
+                rows.ambiguous |= tombstones & ~keyed
+        return Marks(operations, order + places, of_rows)
+
+    def _learn_keys(self, rows: _BlockRows, keyed: Mask | None) -> None:
+        """Take the key columns of tables from message keys, where nothing else names them."""
+        assert self._changes is not None
         for code, target in enumerate(rows.targets):
             unknown = [n for n in target or () if not self._changes.of(n).has_key]
             if not unknown:
                 continue
             own = rows.codes == code if keyed is None else (rows.codes == code) & keyed
-            for record in rows.block.records(places[own][:1]):
+            for record in rows.block.records(rows.decoded.places[own][:1]):
                 try:
                     self._records.learn_key(record, unknown)
                 except RecordError:
                     rows.ambiguous |= own  # the record path gives the reason
-        return Marks(operations, order + places, of_rows)
 
     def _keyed(self, rows: _BlockRows, operations: Rows) -> Mask | None:
         """Mark rows without message key as appended where their table says so.
@@ -233,6 +245,20 @@ class ColumnWriter:
         rows.ambiguous |= appended & (differ[rows.codes] | refused)
         operations[appended] = Operation.APPEND
         return ~appended
+
+    def _add_unclear(self, rows: _BlockRows, tombstones: Mask) -> None:
+        """Mark tombstones whose key does not name a row, or whose table a field names."""
+        assert self._changes is not None
+        unclear = np.full(len(tombstones), bool(self._router.paths))
+        for code, target in enumerate(rows.targets):
+            for name in target or ():
+                changes = self._changes.of(name)
+                columns = [changes.table.schema.fields[i].name for i in changes.key_places]
+                for column in map(rows.decoded.table.column, columns):
+                    is_null = column.is_null().to_numpy()
+                    unclear |= is_null & (rows.codes == code)
+                unclear |= (rows.codes == code) & (not columns)
+        rows.ambiguous |= tombstones & unclear
 
     def _add_unknown(self, rows: _BlockRows, groups: list[TableGroup]) -> None:
         """Mark rows with values in fields that their table lacks; rows that delete add none."""

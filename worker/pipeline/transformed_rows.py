@@ -100,9 +100,14 @@ class ColumnChain:
         }
         nothing = np.zeros(count, np.bool_)
         origins = OriginColumns(
-            block, decoded.places, self._keys, is_text=not is_typed, seen=decoded.seen
+            block,
+            decoded.places,
+            self._keys,
+            is_text=not is_typed,
+            seen=decoded.seen,
+            schema_name=decoded.schema_name,
         )
-        rows = Rows(columns, count, origins, nothing.copy(), nothing.copy())
+        rows = Rows(columns, origins, nothing.copy(), nothing.copy())
         rows.is_typed = rows.had_schema = is_typed
         if decoded.is_whole:
             (rows.whole,), rows.columns = columns.values(), {}
@@ -123,17 +128,27 @@ class ColumnChain:
         left[unexpected] = True
         dropped = decoded.places[~left[decoded.places]]
         name = decoded.schema_name  # used only where no step changes it
+        result = Columns(
+            table, places, unexpected, unfit, dropped, rows.topics, name, tombstones=rows.tombstones
+        )
         if keep.all():
-            return Columns(table, places, unexpected, unfit, dropped, rows.topics, name)
+            return result
         chosen = pa.array(keep)
-        topics = None if rows.topics is None else rows.topics.filter(chosen)
-        kept = table.filter(chosen).combine_chunks()
-        return Columns(kept, places[keep], unexpected, unfit, dropped, topics, name)
+        return replace(
+            result,
+            table=table.filter(chosen).combine_chunks(),
+            places=places[keep],
+            topics=None if rows.topics is None else rows.topics.filter(chosen),
+            tombstones=None if rows.tombstones is None else rows.tombstones[keep],
+        )
 
     def _unfit(self, block: Block, rows: Rows) -> frozenset[str]:
         """Return the tables that the transformed rows ask to change, found by a sample."""
         everything = frozenset(name for alike in self._tables for name in alike.names)
-        sure = np.flatnonzero(~rows.ambiguous & ~rows.dropped)
+        sure_rows = ~rows.ambiguous & ~rows.dropped
+        if rows.tombstones is not None:
+            sure_rows &= ~rows.tombstones  # they ask for no column
+        sure = np.flatnonzero(sure_rows)
         if not len(sure):
             return frozenset()
         if not rows.is_typed and any(pa.types.is_nested(c.type) for c in rows.columns.values()):

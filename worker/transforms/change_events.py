@@ -93,7 +93,7 @@ class _Debezium:
         rows.suspect(~valid(source))
         if not rows.is_typed:
             rows.suspect(~valid(op))
-        row, present = _side(rows, is_delete)
+        row, present = row_of_each(rows, is_delete)
         if rows.is_typed:
             rows.suspect(~present | ~valid(rows.column("ts_ms")))
             if CDC in row:
@@ -151,7 +151,7 @@ class _Debezium:
         return cdc
 
 
-def _side(rows: Rows, is_delete: Mask) -> tuple[dict[str, pa.Array], Mask]:
+def row_of_each(rows: Rows, is_delete: Mask) -> tuple[dict[str, pa.Array], Mask]:
     """Return the fields of the row of each change, and where there is a row."""
     before, after = rows.column("before"), rows.column("after")
     present = np.where(is_delete, valid(before), valid(after))

@@ -108,10 +108,9 @@ class _Explode:
         chosen = pa.array(parents)
         rows.columns = {name: column.take(chosen) for name, column in rows.columns.items()}
         repeat_keys(rows, chosen)
-        rows.count = len(parents)
         rows.origins = rows.origins.picked(parents)
-        rows.ambiguous = np.zeros(rows.count, np.bool_)
-        rows.dropped = np.zeros(rows.count, np.bool_)
+        rows.ambiguous = np.zeros(len(parents), np.bool_)
+        rows.dropped = np.zeros(len(parents), np.bool_)
         rows.topics = None if rows.topics is None else rows.topics.take(chosen)
         sizes = np.bincount(rows.origins.places)
         rows.suspect(sizes[rows.origins.places] > RECORDS_MAX)

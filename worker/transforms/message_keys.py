@@ -107,7 +107,7 @@ def keys_of(rows: Rows) -> Rows:
 
 
 def _made(rows: Rows, *, is_typed: bool, had_schema: bool) -> Rows:
-    key_rows = Rows({}, rows.count, rows.origins, rows.ambiguous, rows.dropped)
+    key_rows = Rows({}, rows.origins, rows.ambiguous, rows.dropped)
     key_rows.is_typed, key_rows.had_schema = is_typed, had_schema
     return key_rows
 
@@ -131,4 +131,3 @@ def repeat_keys(rows: Rows, chosen: pa.Array) -> None:
     keys.columns = {name: column.take(chosen) for name, column in keys.columns.items()}
     keys.whole = None if keys.whole is None else keys.whole.take(chosen)
     keys.absent = None if keys.absent is None else keys.absent[np.asarray(chosen)]
-    keys.count = len(chosen)

@@ -49,6 +49,7 @@ class OriginColumns:
         keys: reads their keys, None where no step asks for them.
         is_text: whether the values are JSON texts that name every field.
         seen: names and nulls in all of them, where known.
+        schema_name: of the schema that all of them have; None if it has no name.
     """
 
     def __init__(
@@ -59,19 +60,26 @@ class OriginColumns:
         *,
         is_text: bool = True,
         seen: Seen | None = None,
+        schema_name: str | None = None,
     ) -> None:
         self._block = block
         self.places = places
         self._keys = keys
         self._is_text = is_text
         self._seen = seen
+        self.schema_name = schema_name
         is_all = len(places) == block.count and bool((places == np.arange(block.count)).all())
         self._chosen = None if is_all else pa.array(places)
 
     def picked(self, rows: Positions) -> OriginColumns:
         """Return the origins of some rows."""
         return OriginColumns(
-            self._block, self.places[rows], self._keys, is_text=self._is_text, seen=self._seen
+            self._block,
+            self.places[rows],
+            self._keys,
+            is_text=self._is_text,
+            seen=self._seen,
+            schema_name=self.schema_name,
         )
 
     def column(self, name: str) -> pa.Array:
@@ -155,7 +163,6 @@ class Rows:
 
     Attributes:
         columns: fields by name, one chunk each.
-        count: how many rows.
         origins: the records they come from.
         ambiguous: rows that the record path must take.
         dropped: rows that a filter dropped.
@@ -166,10 +173,11 @@ class Rows:
         whole: the value itself where it is no struct and no map: then there are no columns.
         absent: of keys, the rows without one; None where all have one.
         key: the keys, None until a step read them.
+        tombstones: rows without a value, which have the fields of their key; None where there are
+            none. Only the last step makes them.
     """
 
     columns: dict[str, pa.Array]
-    count: int
     origins: OriginColumns
     ambiguous: Mask
     dropped: Mask
@@ -180,6 +188,12 @@ class Rows:
     whole: pa.Array | None = None
     absent: Mask | None = None
     key: Rows | None = None
+    tombstones: Mask | None = None
+
+    @property
+    def count(self) -> int:
+        """Return how many rows there are."""
+        return len(self.ambiguous)
 
     @property
     def is_mixed(self) -> bool:

@@ -31,6 +31,7 @@ from worker.transforms.copy_value import CopyFieldStep
 from worker.transforms.custom_transforms import OwnColumns
 from worker.transforms.explode import explode
 from worker.transforms.extract_field import Extract, ExtractKey
+from worker.transforms.extract_new_record_state import Tombstones, record_state
 from worker.transforms.filter import Filter
 from worker.transforms.flatten import flatten
 from worker.transforms.header_from import NoColumnStep, ToHeaders
@@ -81,8 +82,9 @@ _OF_LINKS: Final[
     "RegexRouter": lambda link, _: TopicSteps(link),
     "TimestampRouter": timestamp_topics,
 }
-_OF_HEADERS: Final = frozenset({"DropHeaders", "HeaderFrom", "InsertHeader"})
-COLUMN_STEPS: Final = frozenset({*_STEPS, *_OF_LINKS})
+_STATE: Final = "ExtractNewRecordState"
+_OF_HEADERS: Final = frozenset({"DropHeaders", "HeaderFrom", "InsertHeader", _STATE})
+COLUMN_STEPS: Final = frozenset({*_STEPS, *_OF_LINKS, _STATE})
 
 
 def steps_for(config: ConnectorConfig) -> tuple[ColumnStep, ...] | None:
@@ -97,7 +99,12 @@ def steps_for(config: ConnectorConfig) -> tuple[ColumnStep, ...] | None:
                 return None
             steps.append(step)
             continue
-        step = _step(link, each.options)
+        if link.declared.name == _STATE:
+            is_last = each is config.transforms[-1]
+            is_first = keep_schemas(tuple(steps))
+            step = _state(link, each.options, config, is_last=is_last) if is_first else None
+        else:
+            step = _step(link, each.options)
         if step is None:
             return None
         has_own_headers &= link.declared.name not in _OF_HEADERS
@@ -153,6 +160,14 @@ def _step(link: ChainedTransform, options: Mapping[str, str]) -> ColumnStep | No
     if of_link is not None:
         return of_link(link, typed)
     return None if make is None else make(typed)
+
+
+def _state(
+    link: ChainedTransform, options: Mapping[str, str], config: ConnectorConfig, *, is_last: bool
+) -> ColumnStep | None:
+    typed = typed_options(link.declared.keys, options)
+    tombstones: Tombstones = "rows" if is_last else "ambiguous"
+    return record_state(typed, tombstones if config.is_row_level else "dropped")
 
 
 def planned(

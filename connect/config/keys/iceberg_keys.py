@@ -539,8 +539,7 @@ TABLE_KEYS: tuple[Key, ...] = (
     Key(
         "maintenance-enabled",
         "BOOLEAN",
-        "Let the maintenance process rewrite the table and remove its orphan files, as the "
-        "connector's iceberg.maintenance keys say; `false` leaves the table out.",
+        "Let the maintenance process rewrite the table and remove its orphan files.",
         "true",
     ),
 )

@@ -83,7 +83,7 @@ def _from_map(record: SinkRecord, pattern: str) -> SinkRecord | None:
     payload = value.get("before" if op == "D" else "after")
     if payload is None:
         if event == TRUNCATE:
-            raise _truncate()
+            raise truncate_refused()
         return None
     source = a_map(_there(value, "source"), _PURPOSE)
     database = java_text(_there(source, "schema" if "schema" in source else "db"))
@@ -113,7 +113,7 @@ def _from_struct(record: SinkRecord, pattern: str, row_schema: SchemaCache) -> S
     payload = _field(value, side_name)
     if payload is None:
         if event == TRUNCATE:
-            raise _truncate()
+            raise truncate_refused()
         raise refused(f"the change event has no {side_name}", "no_row")
     row = a_struct(payload, _PURPOSE)
     ts = _field(value, "ts_ms")
@@ -139,7 +139,8 @@ def _from_struct(record: SinkRecord, pattern: str, row_schema: SchemaCache) -> S
     return with_side(record, "value", updated, Struct(updated, values))
 
 
-def _truncate() -> RecordError:
+def truncate_refused() -> RecordError:
+    """Build the error of an event that has no row because its table was truncated."""
     return refused(
         "the source table was truncated, and truncates are not applied: delete the rows with an "
         "engine and skip this record, or set Debezium's skipped.operations to t",

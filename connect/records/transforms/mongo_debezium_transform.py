@@ -54,10 +54,12 @@ class DocumentConverter:
     Args:
         arrays_as_documents: convert lists to structs with fields ``_0``, ``_1`` and so on.
             Otherwise all elements of a list must have one type.
+        names_empty: whether schemas of documents without fields have names.
     """
 
-    def __init__(self, *, arrays_as_documents: bool) -> None:
+    def __init__(self, *, arrays_as_documents: bool, names_empty: bool = True) -> None:
         self._as_documents = arrays_as_documents
+        self._names_empty = names_empty
 
     def schema(self, document: Bson, name: str | None = None) -> ConnectSchema:
         """Return the optional struct schema of a document.
@@ -91,7 +93,7 @@ class DocumentConverter:
         if item.type in _SCALARS:
             return _SCALARS[item.type]
         if item.type == "document":
-            return self.schema(item, name)
+            return self.schema(item, name if item.value or self._names_empty else None)
         if item.type == "regular_expression":
             return _REGEX
         if item.type == "javascript_with_scope":

@@ -92,7 +92,7 @@ class Declaration:
             for each prefix.
         differs: differences from the Java class, for its page.
         is_column: whether it has a column form.
-        needs_headers: whether it reads headers.
+        needs_headers: whether it reads headers; a key if it does so only with that key.
         is_query: whether Spark runs it over micro-batches. The function of ``make`` is not used.
     """
 
@@ -107,7 +107,7 @@ class Declaration:
     families: Mapping[str, str] = field(default_factory=dict)
     differs: str = ""
     is_column: bool = False
-    needs_headers: bool = False
+    needs_headers: bool | str = False
     is_query: bool = False
 
     @property

@@ -156,7 +156,8 @@ def needs_headers(transforms: tuple[TransformConfig, ...]) -> bool:
     by_class: Mapping[str, bool] = {p.class_name: p.needs_headers for p in predicates.PREDICATES}
     for config in transforms:
         declaration_and_side = transform_classes.find(config.class_name)
-        if declaration_and_side is not None and declaration_and_side[0].needs_headers:
+        needs = declaration_and_side is not None and declaration_and_side[0].needs_headers
+        if needs is True or (needs and config.options.get(needs)):
             return True
         if config.predicate is not None:
             declared = predicates.BY_NAME.get(config.predicate.class_name)

@@ -6,14 +6,18 @@ from collections.abc import Mapping
 from typing import Final
 
 from connect.records.transforms import (
+    by_logical_table_router,
     cast,
     copy_value,
     custom_transforms,
     debezium_transform,
     dms_transform,
     drop_headers,
+    event_router,
     explode,
     extract_field,
+    extract_new_document_state,
+    extract_new_record_state,
     filter,  # noqa: A004 - Kafka's name
     flatten,
     header_from,
@@ -59,6 +63,10 @@ DECLARATIONS: Final[tuple[Declaration, ...]] = (
     copy_value.DECLARATION,
     debezium_transform.DECLARATION,
     dms_transform.DECLARATION,
+    by_logical_table_router.DECLARATION,
+    event_router.DECLARATION,
+    extract_new_document_state.DECLARATION,
+    extract_new_record_state.DECLARATION,
     json_to_map_transform.DECLARATION,
     kafka_metadata_transform.DECLARATION,
     mongo_debezium_transform.DECLARATION,

@@ -30,6 +30,8 @@ def steps(*classes: str) -> dict[str, str]:
 
 DEBEZIUM = steps("org.apache.iceberg.connect.transforms.DebeziumTransform")
 DMS = steps("org.apache.iceberg.connect.transforms.DmsTransform")
+STATE = steps("io.debezium.transforms.ExtractNewRecordState")
+REWRITE = {"transforms.t0.delete.tombstone.handling.mode": "rewrite"}
 TRAPS: list[tuple[str, dict[str, str], str]] = [
     (
         "changes_without_schema",
@@ -76,6 +78,21 @@ TRAPS: list[tuple[str, dict[str, str], str]] = [
         "deletes_are_rows",
         {**DEBEZIUM, **UPSERTS, "iceberg.tables.cdc-field": "op"},
         "iceberg.tables.cdc-field is op, but DebeziumTransform has the operation in _cdc.op",
+    ),
+    (
+        "record_states",
+        {**STATE, **SCHEMALESS},
+        "ExtractNewRecordState passes values without a schema unchanged",
+    ),
+    (
+        "record_states",
+        {**STATE, "transforms.t0.drop.tombstones": "false"},
+        "transforms.t0.drop.tombstones has no effect since Debezium 3",
+    ),
+    (
+        "record_states",
+        {**STATE, **UPSERTS, **REWRITE},
+        "deletes of ExtractNewRecordState are written as rows. Set iceberg.tables.cdc-field",
     ),
     (
         "tombstones_without_table",
@@ -167,6 +184,11 @@ SAFE: list[tuple[str, dict[str, str]]] = [
         },
     ),
     ("the key may have the field", {**DYNAMIC, **UPSERTS, "iceberg.tables.route-field": "kind"}),
+    ("tombstones", {**STATE, **UPSERTS}),
+    (
+        "deletes are rows that __deleted marks",
+        {**STATE, **UPSERTS, **REWRITE, "iceberg.tables.cdc-field": "__deleted"},
+    ),
     ("deletes are marked", {**DYNAMIC, **UPSERTS, "iceberg.tables.cdc-field": "__deleted"}),
     ("no changes", DYNAMIC),
     ("topics", {**BY_TOPIC, **UPSERTS, "iceberg.tables.name-template": "shop.${topic}"}),

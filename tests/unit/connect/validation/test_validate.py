@@ -103,13 +103,18 @@ def test_the_policy_none_refuses_all_overrides() -> None:
         ({"type": f"{SMT}.Filter", "negate": "true"}, "'transforms.a.negate' was provided"),
         ({"type": f"{SMT}.Filter", "predicate": "p"}, "predicates does not list it"),
         ({"type": f"{SMT}.predicates.RecordIsTombstone"}, "Transformation interface"),
-        ({"type": f"{DEBEZIUM}.transforms.ExtractNewRecordState"}, "Use DebeziumTransform, or"),
-        ({"type": "ExtractNewRecordState"}, "Use DebeziumTransform, or this class in the"),
         (
-            {"type": f"{DEBEZIUM}.connector.mongodb.transforms.ExtractNewDocumentState"},
-            "Use MongoDebeziumTransform and DebeziumTransform, or this class in the source",
+            {
+                "type": f"{DEBEZIUM}.transforms.ExtractNewRecordState",
+                "delete.tombstone.handling.mode": "none",
+            },
+            "String must be one of (case insensitive): DROP, TOMBSTONE, REWRITE",
         ),
-        ({"type": f"{DEBEZIUM}.transforms.outbox.EventRouter"}, "Use it in the source connector."),
+        (
+            {"type": "ExtractNewRecordState", "add.fields": "op:a:b"},
+            "Unexpected field name: op:a:b",
+        ),
+        ({"type": f"{DEBEZIUM}.transforms.TimezoneConverter"}, "Use it in the source connector."),
         ({"type": f"{DEBEZIUM}.transforms.HeaderToValues"}, "Did you mean"),
     ],
 )
