@@ -205,9 +205,8 @@ class ColumnWriter:
         keyed = self._keyed(rows, operations)
         self._learn_keys(rows, keyed)
         if tombstones is not None:
-            self._add_unclear(rows, tombstones if keyed is None else tombstones & keyed)
-            if keyed is not None:
-                rows.ambiguous |= tombstones & ~keyed
+            unclear = _without_row(rows, self._changes) | bool(self._router.paths)
+            rows.ambiguous |= tombstones & (unclear if keyed is None else unclear | ~keyed)
         return Marks(operations, order + places, of_rows)
 
     def _learn_keys(self, rows: _BlockRows, keyed: Mask | None) -> None:
@@ -245,20 +244,6 @@ class ColumnWriter:
         rows.ambiguous |= appended & (differ[rows.codes] | refused)
         operations[appended] = Operation.APPEND
         return ~appended
-
-    def _add_unclear(self, rows: _BlockRows, tombstones: Mask) -> None:
-        """Mark tombstones whose key does not name a row, or whose table a field names."""
-        assert self._changes is not None
-        unclear = np.full(len(tombstones), bool(self._router.paths))
-        for code, target in enumerate(rows.targets):
-            for name in target or ():
-                changes = self._changes.of(name)
-                columns = [changes.table.schema.fields[i].name for i in changes.key_places]
-                for column in map(rows.decoded.table.column, columns):
-                    is_null = column.is_null().to_numpy()
-                    unclear |= is_null & (rows.codes == code)
-                unclear |= (rows.codes == code) & (not columns)
-        rows.ambiguous |= tombstones & unclear
 
     def _add_unknown(self, rows: _BlockRows, groups: list[TableGroup]) -> None:
         """Mark rows with values in fields that their table lacks; rows that delete add none."""
@@ -322,3 +307,17 @@ class ColumnWriter:
                 table = self._tables[name]
                 if id(table) in members:
                     self._output.add(table, piece, piece_marks, size=sizes[code])
+
+
+def _without_row(rows: _BlockRows, all_changes: Changes) -> Mask:
+    """Return rows whose key names no row of their table."""
+    out = np.zeros(len(rows.codes), np.bool_)
+    for code, target in enumerate(rows.targets):
+        own = rows.codes == code
+        for name in target or ():
+            changes = all_changes.of(name)
+            columns = [changes.table.schema.fields[i].name for i in changes.key_places]
+            for column in map(rows.decoded.table.column, columns):
+                out |= column.is_null().to_numpy() & own
+            out |= own & (not columns)
+    return out

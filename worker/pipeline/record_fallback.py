@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from connect.config.connector import ConnectorConfig
 from connect.config.table_formats import DEAD_LETTER, FAIL
 from connect.errors import RecordError, RetriableError
 from connect.model.records import KafkaRecord, SinkRecord
@@ -113,7 +114,6 @@ class RecordPath:
         changes: Changes | None = None,
     ) -> None:
         self._spec = spec
-        self._config = spec.config
         self._tables = tables
         self._reference = reference
         self.requests = Requests()
@@ -154,14 +154,14 @@ class RecordPath:
         except RecordError as error:
             error.at(topic=record.topic, partition=record.partition, offset=record.offset)
             if error.code in WITHOUT_TABLE:
-                if self._config.unmatched == "drop":
+                if self._spec.config.unmatched == "drop":
                     return DROPPED
                 if error.code == TOMBSTONE_UNROUTABLE and self._is_answered(record, before()):
                     return DROPPED
-                is_tolerated = self._config.unmatched == "dead-letter"
+                is_tolerated = self._spec.config.unmatched == "dead-letter"
             else:
-                is_kept = error.code == KEYLESS_CHANGE and self._config.keeps_keyless_changes
-                is_tolerated = is_kept or self._config.errors.tolerance_all
+                is_kept = error.code == KEYLESS_CHANGE and self._spec.config.keeps_keyless_changes
+                is_tolerated = is_kept or self._spec.config.errors.tolerance_all
             if not is_tolerated:
                 raise
             error.__traceback__ = error.__context__ = None  # they keep frames alive
@@ -172,7 +172,7 @@ class RecordPath:
         """Return whether a tombstone without a table has nothing to delete, or cannot be judged."""
         place = tombstone.topic, tombstone.partition
         if before is None or (before.topic, before.partition) != place:
-            return self._config.unmatched == "fail"  # its delete may be in the batch before
+            return self._spec.config.unmatched == "fail"  # its delete may be in the batch before
         if before.key != tombstone.key or before.value is None:
             return False
         try:
@@ -272,7 +272,7 @@ class RecordPath:
                     return self._reference.key_row(record, changes.key_schema, mapping)
             action = self._actions.get(name)
             if action is None:
-                action = self._actions[name] = action_of(self._config, name)
+                action = self._actions[name] = action_of(self._spec.config, name)
             if action == DEAD_LETTER:
                 return self._reference.row(record, table.schema, mapping)
             return self._settled(record, table, action, mapping)
@@ -284,7 +284,7 @@ class RecordPath:
         self, record: SinkRecord, table: TableWriter, action: str, mapping: str | None
     ) -> dict[str, Any] | None:
         """Return the record's row, with values that other columns take; None as ``_converted``."""
-        name, config = table.plan.name, self._config
+        name, config = table.plan.name, self._spec.config
         keys = config.table(name).id_columns
         if self._changes is not None:
             keys = self._changes.of(name).key_names
@@ -300,40 +300,32 @@ class RecordPath:
     def _request_table(self, name: str, record: SinkRecord) -> None:
         if (refusal := self._spec.unusable.get(name)) is not None:
             text = f"the record's table cannot be written: {refusal.message}"
-            if refusal.code in REFUSALS and not self._config.sends_refused_to_dead_letters:
+            if refusal.code in REFUSALS and not self._spec.config.sends_refused_to_dead_letters:
                 raise RetriableError(text, code=refusal.code, table=name)
             raise RecordError(text, code=refusal.code, table=name)
         if name in self._spec.absent - self._spec.missing:
             raise RecordError("the table does not exist", stage="ROUTE", code=UNMATCHED, table=name)
         requested = self.requests.tables.get(name)
         if requested is not None and (
-            requested.schema_json or not self._config.auto_create_enabled
+            requested.schema_json or not self._spec.config.auto_create_enabled
         ):
             return
         if len(self.requests.tables) >= self._spec.limits.requests_max:
             return  # enough for one run; the next one requests the rest
-        if not self._config.auto_create_enabled:
+        if not self._spec.config.auto_create_enabled:
             self.requests.tables[name] = TableRequest(name)
             return
-        new = table_for(name, record, self._config)
-        self.requests.tables[name] = TableRequest(
-            name,
-            new.schema.model_dump_json(),
-            new.spec.model_dump_json(),
-            new.sort_order.model_dump_json(),
-            new.location,
-            dict(new.properties),
-        )
+        self.requests.tables[name] = _new_table(name, record, self._spec.config)
 
     def _request_change(self, table: TableWriter, record: SinkRecord) -> bool:
         """Request columns that the table lacks; return whether there are any."""
-        if not self._config.evolve_schema_enabled:
+        if not self._spec.config.evolve_schema_enabled:
             return False
         mapping = table.plan.properties.get(NAME_MAPPING_PROPERTY)
         name, names = table.plan.name, table.plan.partition_names
         if self._fitting.fits(table.schema, record, mapping, name):
             return False
-        missing = changes(table.schema, record, self._config, mapping, names, table_name=name)
+        missing = changes(table.schema, record, self._spec.config, mapping, names, table_name=name)
         return self._request(table, missing)
 
     def _request(self, table: TableWriter, missing: SchemaChanges) -> bool:
@@ -348,6 +340,18 @@ class RecordPath:
             schema_id = table.schema.schema_id
             self.requests.schemas[name] = SchemaRequest(name, schema_id, (*reported, text))
         return True
+
+
+def _new_table(name: str, record: SinkRecord, config: ConnectorConfig) -> TableRequest:
+    new = table_for(name, record, config)
+    return TableRequest(
+        name,
+        new.schema.model_dump_json(),
+        new.spec.model_dump_json(),
+        new.sort_order.model_dump_json(),
+        new.location,
+        dict(new.properties),
+    )
 
 
 def _failed_table(record: SinkRecord, table: str, columns: Iterable[str]) -> RetriableError:

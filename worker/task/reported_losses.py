@@ -18,6 +18,7 @@ from worker.batch.error_rows import TYPE_CONFLICT
 
 SHOWN_MAX: Final = 50
 KEPT_MAX: Final = 10_000
+_CODE_BY_LOSS: Final = ("source_data_lost", "offsets_lost", "unavailable_value", TYPE_CONFLICT)
 
 
 @dataclass(slots=True)
@@ -91,15 +92,10 @@ class ReportedLosses:
             )
         if not text:
             return None
-        codes = {
-            "source_data_lost": self._ends,
-            "offsets_lost": self.recovered,
-            "unavailable_value": self._unavailable,
-            TYPE_CONFLICT: self._conflicts,
-        }
+        losses = (self._ends, self.recovered, self._unavailable, self._conflicts)
         return DataLost(
             f"{'. '.join(text)}. A restart of the task removes this message",
-            code=next(code for code, losses in codes.items() if losses),
+            code=next(code for code, lost in zip(_CODE_BY_LOSS, losses, strict=True) if lost),
         )
 
 
