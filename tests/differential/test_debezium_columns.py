@@ -29,6 +29,7 @@ from connect.config.connector import ConnectorConfig
 from connect.model.records import Date, SinkRecord, Struct
 from connect.records.converters import converter
 from connect.records.record_path import ReferencePath
+from connect.records.row_operations import Keyless
 from tests.differential.avro_cases import encode
 from tests.differential.both_paths import ALL, both
 from tests.differential.support import config, plan, source
@@ -230,6 +231,45 @@ def test_rows_and_deletes_are_the_same_by_columns_and_by_record(case: str, tmp_p
     options = {MODE: mode, "add.fields": "op,source.lsn"}
     connector = config(**{**ALL, **TYPED, **transform("ExtractNewRecordState", options), **keys})
     by_column, by_record = both(connector, [table], [batch])
+    assert by_column == by_record
+    assert by_record["rows"]["db.t1"]
+
+
+@pytest.mark.parametrize("keyless", [Keyless.APPEND, Keyless.APPEND_INSERTS])
+def test_a_tombstone_of_a_table_without_key_is_dropped(keyless: Keyless, tmp_path: Path) -> None:
+    """And counted: it has no row to append, and names none to delete. Inserts are appended."""
+    messages = [{**each, "key": None} for each in events.MESSAGES[:40]]
+    changes = ChangePlan((), PartitionSpec(spec_id=1).model_dump_json(), keyless)
+    table = replace(plan(tmp_path, SCHEMA), changes=changes)
+    settings = {
+        "iceberg.tables.upsert-mode-enabled": "true",
+        "iceberg.tables.no-key": "append",
+        "iceberg.tables.no-key-changes": "append" if keyless is Keyless.APPEND else "dead-letter",
+    }
+    options = transform("ExtractNewRecordState", {MODE: "tombstone"})
+    connector = config(**{**ALL, **TYPED, **options, **settings})
+    by_column, by_record = both(connector, [table], [batch_of(messages)])
+    assert by_column == by_record
+    assert by_record["rows"]["db.t1"]
+    (progress,) = by_record["progress"].values()
+    assert progress.dropped == sum('"op": "d"' in str(each["value"]) for each in messages)
+
+
+def test_headers_of_the_transformation_are_seen_by_later_predicates(tmp_path: Path) -> None:
+    """Of records that came without them."""
+    steps = {
+        **transform("ExtractNewRecordState", {MODE: "drop", "add.headers": "op"}),
+        "transforms": "d,f",
+        "transforms.f.type": "org.apache.kafka.connect.transforms.Filter",
+        "transforms.f.predicate": "h",
+        "transforms.f.negate": "true",
+        "predicates": "h",
+        "predicates.h.type": "org.apache.kafka.connect.transforms.predicates.HasHeaderKey",
+        "predicates.h.name": "__op",
+    }
+    connector = config(**{**ALL, **TYPED, **steps})
+    batch = batch_of(list(events.MESSAGES[:20]))
+    by_column, by_record = both(connector, [plan(tmp_path, SCHEMA)], [batch])
     assert by_column == by_record
     assert by_record["rows"]["db.t1"]
 

@@ -222,10 +222,9 @@ class RecordPath:
                 names = tuple(name for name in names if name not in self._spec.absent)
             operation = self._rules.operation(converted) if names else Operation.INSERT
             has_key = record.key is not None or converted.key is not None
-            keeps = has_key or converted.value is None  # a tombstone has no row to append
             for name in names:
                 is_routed = True
-                own = operation if keeps else self._without_key(name, operation)
+                own = operation if has_key else self._without_key(name, operation)
                 row = self._converted(name, converted, own)
                 if row is not None:
                     taken.append((name, row, own))

@@ -339,8 +339,7 @@ class _RecordPreviews:
         if not self._config.is_row_level:
             return Operation.INSERT
         operation = self._rules.operation(record)
-        is_keyless = record.key is None and source.key is None and record.value is not None
-        if is_keyless and not self._key_names(table):
+        if record.key is None and source.key is None and not self._key_names(table):
             operation = Keyless.of(self._config.table(table.name)).operation(operation)
         return operation
 
