@@ -96,7 +96,7 @@ def test_containers_and_connectors_of_a_database_fit(
     assert f" {address}/connectors" in page
     assert address in " ".join(worker["healthcheck"]["test"])
     assert address.endswith(f":{environment['ADVERTISED_PORT']}")
-    version = worker["image"].partition(":")[2]
+    version = worker["image"].rpartition(":")[2]
     assert f"debezium-{jar}-{version}.jar" in jars.read_lock()[group]
     topics = re.escape(source["topic.prefix"])
     assert json.loads((folder / "connector.json").read_text())["config"]["topics.regex"].startswith(
