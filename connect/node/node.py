@@ -77,6 +77,7 @@ class Node:
             LogLevels(self._clock),
         )
         self._parts = NodeParts(settings, on_fatal=self._on_fatal, on_refused=self._on_refused)
+        self._parts.receive_events(self._on_fatal)  # an error of a child ends a node that has parts
         self._server = None
         if self._listener is not None:
             self._server = self._http_server(settings, self._listener.connections)

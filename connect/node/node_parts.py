@@ -195,7 +195,10 @@ class NodeParts:
         self._exports = _Exports(_otel(settings, exposition), lineage)
         self._reporters = self._made_reporters(exposition)
         self.member = self._member(stores.reader_properties, on_refused)
-        settings.started.child_events.deliver_to(partial(self._received, on_fatal))
+
+    def receive_events(self, on_fatal: OnFatal) -> None:
+        """Take what the children have sent since they were started, and what they will send."""
+        self._settings.started.child_events.deliver_to(partial(self._received, on_fatal))
 
     def _member(
         self, reader_properties: Mapping[str, str], on_refused: Callable[[str], None]

@@ -107,11 +107,20 @@ def events(log: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
+@pytest.mark.parametrize("is_early", [False, True])
 def test_a_node_ends_when_its_child_has_another_version(
-    kafka_properties: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka_properties: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_early: bool,
 ) -> None:
-    """As after an installation into the environment of a running node: status 1, and the reason."""
+    """As after an installation into the environment of a running node: status 1, and the reason.
+
+    The child may say so before the node has its parts.
+    """
     monkeypatch.setenv("STUB_VERSION", "0.0.9")
+    if is_early:
+        monkeypatch.setenv("STUB_EVENT_FIRST", "")
     node = RunningNode(tmp_path, kafka_properties["bootstrap.servers"])
     try:
         node.launch()

@@ -8,6 +8,7 @@ the next step. ``replay``: inside the first transaction of a replay of dead lett
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,10 @@ def main() -> None:
     node_parts.MAINTENANCE_COMMAND = (sys.executable, STUB, "maintenance")  # type: ignore[misc]
     logs.configure("node")
     config = NodeConfig.load(Path(sys.argv[1]), os.environ)
-    node = Node(NodeStart.of(config, dict(os.environ), commands=COMMANDS))
+    started = NodeStart.of(config, dict(os.environ), commands=COMMANDS)
+    while "STUB_EVENT_FIRST" in os.environ and not started.child_events._waiting:
+        time.sleep(0.01)  # the test's timeout bounds it
+    node = Node(started)
     on_signals({signal.SIGTERM}, node.stop)
     (Path(os.environ["STUB_DIR"]) / "port").write_text(str(node.port))
     os._exit(node.run())
