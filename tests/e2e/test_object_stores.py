@@ -157,5 +157,5 @@ def test_vended_signatures_that_end_are_renewed(running: RunningStack, tmp_path:
     assert not any(signature in log for log in logs.values() for signature in signatures)
     [worker] = [text for file, text in logs.items() if file.endswith("/worker.log")]
     lines = [line for line in worker.splitlines() if f'"{name}"' in line]
-    assert sum("table is loaded again" in line for line in lines) >= 2
+    assert sum("table refused, it is loaded again" in line for line in lines) >= 2
     assert not any("task restarts" in line for line in lines)
