@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Final
+from typing import Final
 
 from connect.config.key import Key, any_case
 from connect.model.records import ConnectSchema, SinkRecord, Struct
@@ -14,9 +14,10 @@ from connect.records.transforms.extract_new_record_state import (
     ENVELOPE_SUFFIX,
     STATE_KEYS,
     RecordState,
+    event_field,
     is_event,
 )
-from connect.records.transforms.mongo_debezium_transform import DocumentConverter
+from connect.records.transforms.mongo_debezium_transform import CHANGE, DocumentConverter
 from connect.records.transforms.transform import (
     Apply,
     Declaration,
@@ -24,8 +25,6 @@ from connect.records.transforms.transform import (
     Options,
     Side,
     a_struct,
-    field_schema,
-    field_value,
     refused,
     struct_like,
     with_side,
@@ -59,18 +58,19 @@ class DocumentState:
         if self._state.headers:
             event = None if record.value is None else a_struct(record.value, _PURPOSE)
             record = self._state.with_headers(record, event)
-        key = value_of(str(_part(a_struct(record.key, _PURPOSE), "id")))
+        key = value_of(str(event_field(a_struct(record.key, _PURPOSE), "id")))
         if record.value is None:
             return self._rebuilt(record, None, key, {}) if self._state.keeps_tombstones else None
         if not is_event(record.value_schema):
             return record
         event = a_struct(record.value, _PURPOSE)
-        after, changes = _part(event, "after"), _part(event, "updateDescription")
+        after, changes = event_field(event, "after"), event_field(event, "updateDescription")
         fields: dict[str, Bson] = {}
         is_delete = after is None and changes is None
         if is_delete and self._state.drops_deletes:
             return None
-        text = _part(event, "before") if is_delete and self._state.is_rewriting else after
+        is_old = is_delete and self._state.is_rewriting
+        text = event_field(event, "before") if is_old else after
         if text is not None:
             fields = dict(document_of(text).value)
         elif changes is not None:
@@ -83,9 +83,9 @@ class DocumentState:
 
     def _changed(self, changes: Struct, key: Bson) -> dict[str, Bson]:
         """Return the fields of an update without the whole document."""
-        updated = _part(changes, "updatedFields")
+        updated = event_field(changes, "updatedFields")
         fields = {} if updated is None else dict(document_of(updated).value)
-        for name in _part(changes, "removedFields") or ():
+        for name in event_field(changes, "removedFields") or ():
             fields.pop(name, None)
         fields.setdefault("_id", key)
         if self._flat is None:
@@ -120,29 +120,12 @@ class DocumentState:
         return flat
 
 
-def _part(struct: Struct, name: str) -> Any:
-    schema = field_schema(struct.schema, name)
-    if schema is None:
-        raise refused(f"Unknown field: {name}", "unknown_field")
-    return field_value(struct, name, schema, default=True)
-
-
 def make(options: Options, side: Side) -> Apply:
     """See ``Declaration``."""
     del side
     return DocumentState(options).apply
 
 
-_EVENT: Final = {
-    "type": "struct",
-    "name": "shop.orders.Envelope",
-    "fields": [
-        {"field": "before", "type": "string", "optional": True},
-        {"field": "after", "type": "string", "optional": True},
-        {"field": "updateDescription", "type": "string", "optional": True},
-        {"field": "op", "type": "string"},
-    ],
-}
 DECLARATION: Final = Declaration(
     "ExtractNewDocumentState",
     MONGODB,
@@ -153,26 +136,7 @@ DECLARATION: Final = Declaration(
     make,
     Example(
         {"add.fields": "op", "delete.tombstone.handling.mode": "rewrite"},
-        {
-            "key": {
-                "schema": {
-                    "type": "struct",
-                    "name": "shop.orders.Key",
-                    "fields": [{"field": "id", "type": "string"}],
-                },
-                "payload": {"id": '{"$oid": "650b8b5c1e4f1a0001234567"}'},
-            },
-            "value": {
-                "schema": _EVENT,
-                "payload": {
-                    "before": None,
-                    "after": '{"_id": {"$oid": "650b8b5c1e4f1a0001234567"}, "qty": 3}',
-                    "updateDescription": None,
-                    "op": "c",
-                },
-            },
-            "schemas": True,
-        },
+        CHANGE,
         {
             "key": {"id": "650b8b5c1e4f1a0001234567"},
             "value": {

@@ -32,6 +32,7 @@ from connect.records.transforms.transform import (
     a_struct,
     field_schema,
     field_value,
+    known_field,
     refused,
     side_of,
     struct_like,
@@ -44,6 +45,8 @@ ENVELOPE_SUFFIX: Final = ".Envelope"
 DROP_HEADER: Final = "drop.fields.header.name"
 
 _PURPOSE: Final = "source field insertion"
+event_field: Final = partial(known_field, default=True)
+"""As Debezium reads an event: a null is the default of its field."""
 _MODES: Final = ("drop", "tombstone", "rewrite", "rewrite-with-tombstone", "delete-to-tombstone")
 _REWRITES: Final = frozenset({"rewrite", "rewrite-with-tombstone"})
 _STRUCTS: Final[Mapping[str, str | None]] = {
@@ -174,10 +177,10 @@ class RecordState:
             return record
         event = a_struct(record.value, _PURPOSE)
         record = self.with_headers(record, event)
-        if _side(event, "after") is not None:
+        if event_field(event, "after") is not None:
             unwrapped = self._row(record, event, "after")
             return self._without_dropped(unwrapped, frozenset())
-        if _side(event, "before") is None:
+        if event_field(event, "before") is None:
             if event.values.get("op") == TRUNCATE:
                 raise truncate_refused()
             return None
@@ -195,7 +198,7 @@ class RecordState:
         return self._without_dropped(record, frozenset(added.name for added in self.fields))
 
     def _row(self, record: SinkRecord, event: Struct, side: str) -> SinkRecord:
-        row = a_struct(_side(event, side), _PURPOSE)
+        row = a_struct(event_field(event, side), _PURPOSE)
         operation = field_schema(event.schema, "op")
         if operation is None or operation.type != "string":
             raise refused("the change has no op", "no_field")
@@ -292,13 +295,6 @@ def _without(names: tuple[str, ...], side: Side) -> Apply:
     """Return ``ReplaceField`` with excluded fields."""
     options = {"exclude": names, "include": [], "renames": [], NULL_DEFAULT.name: True}
     return replace_field.make(options, side)
-
-
-def _side(event: Struct, name: str) -> Any:
-    schema = field_schema(event.schema, name)
-    if schema is None:
-        raise refused(f"Unknown field: {name}", "unknown_field")
-    return field_value(event, name, schema, default=True)
 
 
 def make(options: Options, side: Side) -> Apply:

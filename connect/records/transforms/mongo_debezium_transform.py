@@ -21,8 +21,7 @@ from connect.records.transforms.transform import (
     Side,
     a_struct,
     all_values,
-    field_schema,
-    field_value,
+    known_field,
     refused,
     struct_like,
 )
@@ -174,9 +173,9 @@ def make(options: Options, side: Side) -> Apply:
                 record, key=None, key_schema=None, value=None, value_schema=None
             )
         value = a_struct(record.value, _PURPOSE)
-        key = value_of(str(_part(a_struct(record.key, _PURPOSE), "id")))
+        key = value_of(str(known_field(a_struct(record.key, _PURPOSE), "id")))
         before, after = (_document(value, name) for name in ("before", "after"))
-        if after is None and _part(value, "updateDescription") is not None:
+        if after is None and known_field(value, "updateDescription") is not None:
             after = _updated(value, before, key)
         elif before is None and after is None:
             raise refused(
@@ -191,24 +190,17 @@ def _is_named(schema: ConnectSchema | None, ending: str) -> bool:
     return schema is not None and bool(schema.name) and str(schema.name).endswith(ending)
 
 
-def _part(struct: Struct, name: str) -> Any:
-    schema = field_schema(struct.schema, name)
-    if schema is None:
-        raise refused(f"Unknown field: {name}", "unknown_field")
-    return field_value(struct, name, schema)
-
-
 def _document(value: Struct, name: str) -> Bson | None:
-    text = _part(value, name)
+    text = known_field(value, name)
     return None if text is None else document_of(text)
 
 
 def _updated(value: Struct, before: Bson | None, key: Bson) -> Bson:
     """Return the document after an update event that contains only the changed fields."""
-    reported = a_struct(_part(value, "updateDescription"), _PURPOSE)
+    reported = a_struct(known_field(value, "updateDescription"), _PURPOSE)
     fields = dict(before.value) if before is not None else {}
-    fields.update(document_of(_part(reported, "updatedFields")).value)
-    for name in _part(reported, "removedFields") or ():
+    fields.update(document_of(known_field(reported, "updatedFields")).value)
+    for name in known_field(reported, "removedFields") or ():
         fields.pop(name, None)
     fields.setdefault("_id", key)
     return Bson("document", fields)
@@ -244,6 +236,36 @@ def _rebuilt(
     )
 
 
+CHANGE: Final = {
+    "key": {
+        "schema": {
+            "type": "struct",
+            "name": "shop.orders.Key",
+            "fields": [{"field": "id", "type": "string"}],
+        },
+        "payload": {"id": '{"$oid": "650b8b5c1e4f1a0001234567"}'},
+    },
+    "value": {
+        "schema": {
+            "type": "struct",
+            "name": "shop.orders.Envelope",
+            "fields": [
+                {"field": "before", "type": "string", "optional": True},
+                {"field": "after", "type": "string", "optional": True},
+                {"field": "updateDescription", "type": "string", "optional": True},
+                {"field": "op", "type": "string"},
+            ],
+        },
+        "payload": {
+            "before": None,
+            "after": '{"_id": {"$oid": "650b8b5c1e4f1a0001234567"}, "qty": 3}',
+            "updateDescription": None,
+            "op": "c",
+        },
+    },
+    "schemas": True,
+}
+"""An event, as pages show it."""
 DECLARATION: Final = Declaration(
     "MongoDebeziumTransform",
     ICEBERG,
@@ -254,35 +276,7 @@ DECLARATION: Final = Declaration(
     make,
     Example(
         {},
-        {
-            "key": {
-                "schema": {
-                    "type": "struct",
-                    "name": "shop.orders.Key",
-                    "fields": [{"field": "id", "type": "string"}],
-                },
-                "payload": {"id": '{"$oid": "650b8b5c1e4f1a0001234567"}'},
-            },
-            "value": {
-                "schema": {
-                    "type": "struct",
-                    "name": "shop.orders.Envelope",
-                    "fields": [
-                        {"field": "before", "type": "string", "optional": True},
-                        {"field": "after", "type": "string", "optional": True},
-                        {"field": "updateDescription", "type": "string", "optional": True},
-                        {"field": "op", "type": "string"},
-                    ],
-                },
-                "payload": {
-                    "before": None,
-                    "after": '{"_id": {"$oid": "650b8b5c1e4f1a0001234567"}, "qty": 3}',
-                    "updateDescription": None,
-                    "op": "c",
-                },
-            },
-            "schemas": True,
-        },
+        CHANGE,
         {
             "key": {"id": "650b8b5c1e4f1a0001234567"},
             "value": {

@@ -243,6 +243,18 @@ def field_value(
     return schema.default if default else None
 
 
+def known_field(struct: Struct, name: str, *, default: bool | None = None) -> Any:
+    """Return the value of a field that the struct must have; args as for ``field_value``.
+
+    Raises:
+        RecordError: ``unknown_field``.
+    """
+    schema = field_schema(struct.schema, name)
+    if schema is None:
+        raise refused(f"Unknown field: {name}", "unknown_field")
+    return field_value(struct, name, schema, default=default)
+
+
 def all_values(struct: Struct, *, default: bool | None = None) -> dict[str, Any]:
     """Return the values of all fields, as ``field_value`` does."""
     if default is None:
